@@ -86,3 +86,20 @@ def failure_markdown(rows: list[Row]) -> str:
         table(["method", *populations, "worst cell", "its limits"], lines)
         + f"\n\nOf {never:,} campaigns of the other methods none failed."
     )
+
+
+def hard_markdown(rows: list[Row]) -> str:
+    """A line for each variant: failures by population and path, and the cell that failed most."""
+    names = [name for (name,) in grouped(rows, "population")]
+    lines = []
+    for (method,), own in grouped(rows, "method").items():
+        worst, places = max(own, key=lambda row: row["low"]), grouped(own, "population")
+        lines.append(
+            [method]
+            + [
+                ", ".join(f"{row['failures']} ({row['trivial']:.0%})" for row in places[(name,)])
+                for name in names
+            ]
+            + [f"{worst['failures']} of {worst['campaigns']}", f"{worst['low']:.3f}"]
+        )
+    return table(["variant", *names, "most often", "worst lower limit"], lines)

@@ -21,15 +21,17 @@ from confide.protocol.certificate import Certificate
 from confide.protocol.channels.registry import LABEL_CHANNELS
 from confide.protocol.exact.sampling import SeededEntropy
 from confide.protocol.methods.base import Terms
-from confide.protocol.methods.owner_terms import GROUP_VARIANTS, OWNER_VARIANTS
+from confide.protocol.methods.labels.terms import CLASS_CONDITIONAL
+from confide.protocol.methods.owner_terms import EACH, GROUP_VARIANTS, PART_VARIANTS
 from confide.protocol.methods.registry import METHODS as METHODS_BY_NAME
 from confide.protocol.methods.registry import local_variants
 from confide.protocol.plan import Plan
-from confide.protocol.prediction.predictor import Predictor
 from confide.protocol.scores.registry import SCORES
 from confide.protocol.scores.scoring import all_scores, true_scores
-from confide.simulation.driver import BitUsers, LabelUsers, PairUsers, drive
-from tests.support.owners import MODEL, PLAN, POLICY, asking, changed, owner, signed
+from confide.simulation.driver import BitUsers, CountingOwner, LabelUsers, PairUsers, drive
+from tests.support.central import OPEN_POLICY
+from tests.support.owners import BY_WARD, MODEL, PLAN, WARDS, asking, changed, owner, signed
+from tests.support.populations import EVERY
 
 Floats = NDArray[np.float64]
 
@@ -37,119 +39,46 @@ Floats = NDArray[np.float64]
 MEMORY = Path("/dev/shm") if Path("/dev/shm").is_dir() else None
 
 
-@dataclass(frozen=True, eq=False)
-class Population:
-    """Records of finitely many kinds, so that coverage is a finite sum.
-
-    A record is of kind j with probability `weights[j]`. It has the probabilities `probs[j]`, which
-    fall strictly, on its labels in random order; its true label is the one of rank r with
-    probability `ranks[j, r]`.
-    """
-
-    weights: Floats
-    probs: Floats
-    ranks: Floats
-
-    @property
-    def labels(self) -> int:
-        return self.probs.shape[1]
-
-    def draw(self, n: int, rng: np.random.Generator) -> tuple[Floats, NDArray[np.int64]]:
-        """Draw probabilities and true labels of n records."""
-        kind = rng.choice(len(self.weights), n, p=self.weights)
-        order = rng.random((n, self.labels)).argsort(axis=1)
-        probs = np.empty((n, self.labels))
-        np.put_along_axis(probs, order, self.probs[kind], axis=1)
-        rank = (self.ranks.cumsum(axis=1)[kind, :-1] <= rng.random((n, 1))).sum(axis=1)
-        return probs, order[np.arange(n), rank]
-
-    def coverage(self, score: str, threshold: float, dtype: Any = np.float64) -> float:
-        """P(Y in C(X)) for the predictor's sets, made from probabilities of this precision.
-
-        Randomised scores are linear in their number u, uniform on [0, 1], which is integrated out.
-        """
-        if SCORES[score].randomized:
-            least, most = (
-                all_scores(SCORES[score], self.probs, u=np.full(len(self.probs), u))
-                for u in (0.0, 1.0)
-            )
-            inside = np.clip((threshold - least) / (most - least), 0, 1)
-        else:
-            inside = Predictor(SCORES[score], threshold).predict_set(self.probs.astype(dtype))
-        return float(self.weights @ (self.ranks * inside).sum(axis=1))
-
-
-def _falling(first: Floats, k: int) -> Floats:
-    """Probabilities of k labels: the first as given, every further one 0.7 of the one before."""
-    rest = 0.7 ** np.arange(k - 1)
-    return np.column_stack([first, np.outer(1 - first, rest / rest.sum())])
-
-
-def calibrated(least: float, most: float, k: int = 10) -> Population:
-    """A calibrated model: the label of rank r is true with its own probability.
-
-    The first label has a probability from least to most.
-    """
-    probs = _falling(np.linspace(least, most, 211), k)
-    return Population(np.full(len(probs), 1 / len(probs)), probs, probs)
-
-
-def hair_below(k: int = 10, covered: float = 0.8999) -> Population:
-    """One kind of record, whose label is the first with probability 0.8999, else the last.
-
-    Between their scores, coverage is slightly below 0.9 for every score: the hardest case for a
-    guarantee of 0.9.
-    """
-    ranks = np.zeros((1, k))
-    ranks[0, [0, -1]] = covered, 1 - covered
-    return Population(np.ones(1), _falling(np.array([0.53]), k), ranks)
-
-
-POPULATIONS = {
-    "unsure": calibrated(0.37, 0.97),
-    "confident": calibrated(0.9, 0.999),
-    "hair below": hair_below(),
-}
-
-
-OWNER_LABELS = tuple(("labels", variant) for variant in OWNER_VARIANTS)
-
-
 @dataclass(frozen=True)
 class Method:
-    """A local method that states a guarantee."""
+    """A method that states a guarantee, with other settings of its terms than the usual ones."""
 
     method: str
     variant: str
     channel: str
+    own: tuple[tuple[str, Any], ...] = ()
+    named: str = ""
 
     def __str__(self) -> str:
-        return f"{self.method}:{self.variant}" + (
-            "" if self.method == "bits" else f", {self.channel}"
-        )
+        channel = f", {self.channel}" if self.channel not in ("bit", "") else ""
+        return f"{self.method}:{self.variant}{channel}{self.named}"
 
     def terms(self, *, epsilon: float, delta: float) -> Terms:
         """Return the terms of its campaigns."""
         asked: dict[str, Any] = {"variant": self.variant, "epsilon": epsilon, "delta": delta}
-        own: dict[str, Any] = {} if self.channel == "bit" else {"channel": self.channel}
-        if self.variant in ("class-conditional", "per-owner"):
-            # So that delta bounds the failure of any class, or at any owner.
+        own: dict[str, Any] = {} if self.channel in ("bit", "") else {"channel": self.channel}
+        if self.variant in (CLASS_CONDITIONAL, *EACH):
+            # So that delta bounds the failure of any class, or of any part.
             own["joint"] = True
-        if (self.method, self.variant) in OWNER_LABELS:
-            # Every owner walks it, and a short one is walked faster.
+        if self.method == "labels" and self.variant in PART_VARIANTS:
+            # Every part walks it, and a short one is walked faster.
             own["ladder"] = tuple(public_ladder(100).tolist())
-        return METHODS_BY_NAME[self.method](**asked | own)
+        if self.variant in GROUP_VARIANTS:
+            own |= BY_WARD
+        return METHODS_BY_NAME[self.method](**asked | own | dict(self.own))
 
     @property
     def records(self) -> int:
         """The records needed for thresholds below 1: the trivial threshold cannot fail."""
         many = (
             ("bits", "published-star"),
-            ("labels", "class-conditional"),
-            ("pairs", "class-conditional"),
+            ("labels", CLASS_CONDITIONAL),
+            ("pairs", CLASS_CONDITIONAL),
         )
-        # Two owners, each tested on its own records; one round of bits spreads them over a ladder.
+        # Two owners or three groups, each tested on its own records; one round of bits spreads
+        # those of an owner over a ladder.
         apart = {"for-every-owner": 2_000, "per-owner": 4_000}
+        apart |= {"for-every-group": 3_000, "per-group": 3_000}
         most = 6_000 if (self.method, self.variant) in many else 1_000
         return apart.get(self.variant, most)
 
@@ -167,6 +96,24 @@ METHODS = tuple(
     # Groups are tested as owners are, by another key: tests/aggregator/procedures/test_groups.py.
     if variant not in GROUP_VARIANTS
     for channel in _channels(method, variant)
+)
+
+_COUNTS = (("mechanism", "rank-exponential"), ("bins", 256), ("beta", 0.0), ("grid", "mixed"))
+# All that certify the target itself, of one calibration but for delta.
+CERTIFIED = (
+    *(one for one in METHODS if not one.variant.startswith("published")),
+    Method("bits", "certified", "bit", (("planned_mixture", True),), ", planned mixture"),
+    Method("bits", "certified", "bit", (("smallest_owner", 200),), ", smallest owner 200"),
+    *(Method("labels", variant, "k-rr") for variant in GROUP_VARIANTS),
+    *(Method("bits", variant, "bit") for variant in GROUP_VARIANTS),
+    Method("central", "trusted", "", _COUNTS),
+    Method(
+        "central",
+        "trusted",
+        "",
+        (*_COUNTS, ("by", "group"), ("parts", len(WARDS)), *BY_WARD.items()),
+        ", by group",
+    ),
 )
 
 
@@ -189,7 +136,7 @@ class Cell:
             PLAN,
             terms=self.method.terms(epsilon=self.epsilon, delta=self.delta),
             score=SCORES[self.score].text,
-            labels=POPULATIONS[self.population].labels,
+            labels=EVERY[self.population].labels,
             alpha=self.alpha,
             expected_records=self.n,
             minimum_reports=1,
@@ -206,11 +153,14 @@ class Cell:
         """Whether sets cover less than the certificate says (or than `level`), in any precision.
 
         Labels are in random order, so each class is covered as all records are at its threshold; so
-        is each owner.
+        are each owner and each group.
         """
-        population = POPULATIONS[self.population]
-        each = () if certificate.together else certificate.strata
-        lowest = min([one.threshold for one in each] or [certificate.threshold])
+        population = EVERY[self.population]
+        each = [] if certificate.together else [one.threshold for one in certificate.strata]
+        if not getattr(self.plan.terms, "joint", False):
+            # What is promised of each part alone is as likely to fail in the first as in any.
+            each = each[:1]
+        lowest = min(each or [certificate.threshold])
         reached = (
             population.coverage(self.score, lowest, dtype) for dtype in (np.float32, np.float64)
         )
@@ -224,7 +174,11 @@ class Cell:
 
 def _drawn(cell: Cell, seed: str) -> tuple[Floats, NDArray[np.int64], np.random.Generator]:
     rng = np.random.default_rng(list(seed.encode()))
-    return *POPULATIONS[cell.population].draw(cell.n, rng), rng
+    return *EVERY[cell.population].draw(cell.n, rng), rng
+
+
+def _wards(n: int) -> NDArray[np.str_]:
+    return np.array(WARDS)[np.arange(n) % len(WARDS)]
 
 
 def in_process(cell: Cell, seed: str) -> Certificate:
@@ -233,11 +187,17 @@ def in_process(cell: Cell, seed: str) -> Certificate:
     # The precision in which owners score.
     score, single, u = SCORES[cell.score], probs.astype(np.float32), rng.random(cell.n)
     entropy = SeededEntropy(seed)
-    own, owners = true_scores(score, single, labels, u=u), np.arange(cell.n) % 2
+    own, owners, wards = (
+        true_scores(score, single, labels, u=u),
+        np.arange(cell.n) % 2,
+        _wards(cell.n),
+    )
+    parts = wards if cell.method.variant in GROUP_VARIANTS else owners
     choose: dict[str, Callable[[], Any]] = {
-        "bits": lambda: BitUsers(own, entropy, owners),
+        "bits": lambda: BitUsers(own, entropy, parts),
         "pairs": lambda: PairUsers(own, labels, entropy),
-        "labels": lambda: LabelUsers(all_scores(score, single, u=u), labels, entropy, owners),
+        "labels": lambda: LabelUsers(all_scores(score, single, u=u), labels, entropy, parts),
+        "central": lambda: CountingOwner(own, labels, wards),
     }
     return drive(plan_procedure(cell.plan, draw_afresh), choose[cell.method.method]())
 
@@ -245,7 +205,7 @@ def in_process(cell: Cell, seed: str) -> Certificate:
 def over_the_wire(cell: Cell, seed: str) -> Certificate:
     """Run one campaign of two owners behind policy and ledger, whose answers arrive as bytes."""
     probs, labels, _ = _drawn(cell, seed)
-    policy = replace(POLICY, minimum_group=1)
+    policy, wards = replace(OPEN_POLICY, minimum_group=1), _wards(cell.n)
     with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
         made = []
         # One owner's model computes in single precision, the other's file holds doubles.
@@ -253,7 +213,8 @@ def over_the_wire(cell: Cell, seed: str) -> Certificate:
             zip(np.array_split(np.arange(cell.n), 2), (np.float32, np.float64), strict=True)
         ):
             names = tuple(f"{seed}/{j}".encode() for j in part.tolist())
-            held = Records(names, probs[part].astype(dtype), labels[part], MODEL)
+            public = {"ward": wards[part]}
+            held = Records(names, probs[part].astype(dtype), labels[part], MODEL, public=public)
             made.append(
                 owner(
                     Path(folder) / str(i),

@@ -54,7 +54,7 @@ class Payoffs:
 
 
 @dataclass
-class _Capital:
+class Capital:
     """The capital of every hypothesis, and what its reports have shown so far."""
 
     log: Floats
@@ -88,7 +88,7 @@ class _Capital:
         self.seen += size
 
 
-def aimed(log_share: Floats, variance: Floats, left: int) -> Floats:
+def aimed(log_share: Floats, variance: Floats, left: Floats | int) -> Floats:
     """The bet that reaches the goal most probably, for payoffs of this variance and mean 0.
 
     phi(Phi^-1(w)) / (w s sqrt(left)), where w is the share of the goal that the capital is: the
@@ -117,7 +117,7 @@ def betting_evidence(
     lies = min(max_corrupt, n)
     prior = ((1 + payoffs.most) / 2) ** 2
     nothing = np.zeros(hypotheses)
-    capital = _Capital(nothing, nothing, nothing, nothing)
+    capital = Capital(nothing, nothing, nothing, nothing)
     best, needed = nothing.copy(), np.full(hypotheses, goal)
     margin = np.full(hypotheses, -math.inf)
     bound: Floats | float = MOST_BET
@@ -129,20 +129,20 @@ def betting_evidence(
         variance = capital.variance(prior)
         if max_corrupt:
             bound = np.minimum(MOST_BET, np.sqrt(2 * goal / (n * variance)))
-            aim = goal + max_corrupt * _gain(bound, payoffs.most)
+            aim = goal + max_corrupt * gain(bound, payoffs.most)
         bets = np.minimum(aimed(capital.log - aim, variance, n - capital.seen), bound)
         # Who has won stops.
         capital.earn(np.where(margin >= 0, 0.0, bets), sums, size)
         if capital.seen < lies:
             continue
         if lies:
-            now = goal + lies * _gain(capital.largest_bet, payoffs.most)
+            now = goal + lies * gain(capital.largest_bet, payoffs.most)
         better = capital.log - now > margin
         best, needed = np.where(better, capital.log, best), np.where(better, now, needed)
         margin = np.maximum(margin, capital.log - now)
     return best, needed
 
 
-def _gain(bets: Floats, most: float) -> Floats:
+def gain(bets: Floats, most: float) -> Floats:
     """The log of what a lie multiplies the capital by."""
     return np.asarray(np.log1p(bets * most) - np.log1p(-bets), dtype=np.float64)

@@ -4,16 +4,8 @@ A report is a symbol for (y, 1{S <= q_y}). With its unbiased weights w, Z = w(y,
 (w(y, 0) + w(y, 1)) has mean P(y) (F_y(q_y) - (1 - alpha)), where F_y is the coverage of records of
 label y, so betting on Z certifies q_y. Every report tests all labels.
 
-Two search rounds place the thresholds, and two stages test them on fresh reports:
-
-- the first stage tests a careful threshold at level (1 - RESERVE) delta;
-- if it passed, the second tests a lower threshold at level delta, with fresh capital;
-- if it failed, the second tests any threshold at level RESERVE delta;
-- where records are so few that no threshold would be likely to pass the first stage, both stages
-  together test one threshold at level delta.
-
-If the threshold of the first stage is too low, something false passes with probability at most (1 -
-RESERVE) delta + RESERVE delta. If it is not, only the second stage can err, at level delta at most.
+Two search rounds tell where to begin. Five stages then ask one threshold each of every label, by
+rules in `place`, and bet on fresh reports. What they prove is in `stages`.
 """
 
 import math
@@ -27,8 +19,9 @@ from confide.aggregator.procedures.class_certificate import class_certificate
 from confide.aggregator.procedures.labels.betting import POWERS, Payoffs, block_ends
 from confide.aggregator.procedures.ladder import LOGIT_REACH
 from confide.aggregator.procedures.ladder_walk import check_promise
-from confide.aggregator.procedures.pairs.curve import ClassCurve, Estimates, class_curve
-from confide.aggregator.procedures.pairs.stages import STAGE_SHARES, StageTests, decide_all
+from confide.aggregator.procedures.pairs.curve import ClassCurve, Counts, class_curves
+from confide.aggregator.procedures.pairs.place import LabelAhead, place
+from confide.aggregator.procedures.pairs.stages import NOTHING, Levels, decide_all
 from confide.protocol.certificate import (
     LIARS,
     LocalCertificate,
@@ -40,7 +33,10 @@ from confide.protocol.plan import Plan
 
 Floats = NDArray[np.float64]
 
-SEARCH_SHARES = (0.1, 0.15)
+SEARCH_SHARES = (0.05, 0.07)
+STAGE_SHARES = (0.13, 0.18, 0.18, 0.18, 0.21)
+# What is left after each stage.
+LEFT = tuple(sum(STAGE_SHARES[i + 1 :]) for i in range(len(STAGE_SHARES)))
 SEARCH_THRESHOLDS = 12
 LOGITS = (-LOGIT_REACH, LOGIT_REACH)
 
@@ -80,64 +76,45 @@ def class_conditional(
     check_promise(alpha, delta, max_corrupt)
     each = delta / labels if joint else delta
     seen = [_SeenOfLabel(channel, label, alpha=alpha) for label in range(labels)]
-    level, start = 1 - alpha / 2, 0.0
-    curves: list[ClassCurve] = []
-    for share in SEARCH_SHARES:
-        windows = [curve.window(level) for curve in curves] or [LOGITS] * labels
-        asked = [expit(np.linspace(*window, SEARCH_THRESHOLDS)) for window in windows]
-        start = yield from _ask(channel, seen, asked, start=start, share=share)
-        curves = _curves(seen, level)
-    rare = [one.records < class_floor * sum(SEARCH_SHARES) for one in seen]
-    tests = [StageTests(delta=each, max_corrupt=max_corrupt) for _ in seen]
-    for share in STAGE_SHARES:
+    start = yield from _searched(channel, seen, alpha=alpha)
+    rare = [max(one.records, 0.0) < class_floor * sum(SEARCH_SHARES) for one in seen]
+    levels = [Levels(each) for _ in seen]
+    for share, left in zip(STAGE_SHARES, LEFT, strict=True):
         placed = [
-            1.0 if skip else test.place(curve, one.error(n), share=share, alpha=alpha)
-            for test, curve, one, skip in zip(tests, curves, seen, rare, strict=True)
+            NOTHING if skip else place(curve, own, one.ahead(n, share, left), alpha=alpha)
+            for own, curve, one, skip in zip(levels, _curves(seen, alpha), seen, rare, strict=True)
         ]
-        stop = min(start + share, 1.0)
-        tally = yield PairQuery(channel, start, stop, (tuple(placed),))
-        last, due = share == STAGE_SHARES[-1], []
-        for test, one, q in zip(tests, seen, placed, strict=True):
-            payoffs = one.add(tally, (q,))
-            if q < 1 and (whole := test.due(payoffs, last=last)) is not None:
-                due.append((test, q, whole))
-        decide_all(due)
-        curves, start = _curves(seen, level), stop
+        stop = start + share if left else 1.0
+        tally = yield PairQuery(channel, start, stop, (tuple(asked.threshold for asked in placed),))
+        payoffs = [
+            one.add(tally, (asked.threshold,)) for one, asked in zip(seen, placed, strict=True)
+        ]
+        tests = zip(levels, placed, payoffs, strict=True)
+        decide_all(tests, rest=round(n * left), max_corrupt=max_corrupt)
+        start = stop
     return _certificate(
-        seen, tests, rare, alpha=alpha, delta=delta, joint=joint, max_corrupt=max_corrupt
+        seen, levels, rare, alpha=alpha, delta=delta, joint=joint, max_corrupt=max_corrupt
     )
 
 
-def _curves(seen: "list[_SeenOfLabel]", level: float) -> list[ClassCurve]:
-    """The curve of every label, whose slope is expected to be near that of all labels."""
-    found = [one.estimates() for one in seen]
-    weights = np.array([max(one.records, 1.0) for one in seen])
-    weights /= weights.sum()
-    # The first round asks all labels about the same thresholds.
-    first = slice(0, min(SEARCH_THRESHOLDS, *(len(one.thresholds) for one in found)))
-    together = Estimates(
-        found[0].thresholds[first],
-        np.array([one.coverage[first] for one in found]).T @ weights,
-        np.array([one.variance[first] for one in found]).T @ weights**2,
-    )
-    pooled = class_curve(together, level=level)
-    return [class_curve(one, level=level, like=pooled) for one in found]
-
-
-def _ask(
-    channel: LabelChannel,
-    seen: "list[_SeenOfLabel]",
-    asked: list[Floats],
-    *,
-    start: float,
-    share: float,
+def _searched(
+    channel: LabelChannel, seen: "list[_SeenOfLabel]", *, alpha: float
 ) -> Generator[PairQuery, PairTally, float]:
-    """Run a search round; returns where the records not yet asked begin."""
-    rows = tuple(tuple(row) for row in np.array(asked).T.tolist())
-    tally = yield PairQuery(channel, start, start + share, rows)
-    for one, thresholds in zip(seen, asked, strict=True):
-        one.add(tally, tuple(thresholds.tolist()))
-    return start + share
+    """Run the search rounds; returns where the records not yet asked begin."""
+    start, windows = 0.0, [LOGITS] * len(seen)
+    for share in SEARCH_SHARES:
+        asked = [expit(np.linspace(*window, SEARCH_THRESHOLDS)) for window in windows]
+        rows = tuple(tuple(row) for row in np.array(asked).T.tolist())
+        tally = yield PairQuery(channel, start, start + share, rows)
+        for one, thresholds in zip(seen, asked, strict=True):
+            one.add(tally, tuple(thresholds.tolist()))
+        start += share
+        windows = [curve.window(1 - alpha / 2) for curve in _curves(seen, alpha)]
+    return start
+
+
+def _curves(seen: "list[_SeenOfLabel]", alpha: float) -> list[ClassCurve]:
+    return class_curves([one.counts() for one in seen], level=1 - alpha / 2)
 
 
 class _SeenOfLabel:
@@ -148,29 +125,21 @@ class _SeenOfLabel:
         scale = float(channel.hit - channel.spill)
         self._likely = (1 - float(channel.spill)) / scale
         self._unlikely = -float(channel.spill) / scale
-        self._rows: list[tuple[float, float, float]] = []
-        self.records, self.reports, self._second = 0.0, 0, 0.0
+        self._rows: list[tuple[float, int, int, int]] = []
+        self.records, self.reports = 0.0, 0
 
     def add(self, tally: PairTally, thresholds: tuple[float, ...]) -> Payoffs:
         """Take in the reports of a round; return the payoffs Z of its reports, scaled."""
         supports = self.channel.supports(tally.reports)
-        zero, one = (
-            np.where(supports[:, 2 * self._label + bit], self._likely, self._unlikely)
-            for bit in (0, 1)
-        )
+        zeros, ones = (supports[:, 2 * self._label + bit] for bit in (0, 1))
+        zero, one = (np.where(own, self._likely, self._unlikely) for own in (zeros, ones))
         payoff = self._alpha * one - (1 - self._alpha) * zero
         self.records += float((zero + one).sum())
         self.reports += len(payoff)
-        self._second += float((payoff**2).sum())
         for part, q in enumerate(thresholds):
-            mine = payoff[tally.parts == part]
-            size = len(mine)
-            # One that is missing says nothing.
-            self._rows.append(
-                (q, float(mine.mean()), float(mine.var() + 1 / size) / size)
-                if size
-                else (q, 0.0, 1e12)
-            )
+            mine = tally.parts == part
+            count = int(mine.sum()), int(ones[mine].sum()), int(zeros[mine].sum())
+            self._rows.append((q, *count))
         worst = (1 - self._alpha) * self._likely - self._alpha * self._unlikely
         most = (self._alpha * self._likely - (1 - self._alpha) * self._unlikely) / worst
         return _summed(payoff / worst, most)
@@ -180,15 +149,24 @@ class _SeenOfLabel:
         """The share of records that have this label, which is never taken as 0."""
         return max(self.records, 1.0) / max(self.reports, 1)
 
-    def error(self, n: int) -> float:
-        """The standard error of the coverage that n reports show, given that this is the label."""
-        spread = math.sqrt(self._second / max(self.reports, 1)) or 1.0
-        return spread / (self._share * math.sqrt(max(n, 1)))
+    def ahead(self, n: int, share: float, left: float) -> LabelAhead:
+        """What the reports of a stage, and those after it, will show."""
+        whole = self.error(n)
+        return LabelAhead(whole / math.sqrt(share), whole / math.sqrt(left) if left else math.inf)
 
-    def estimates(self) -> Estimates:
-        """Coverage at all thresholds asked: 1 - alpha and the mean payoff of its records."""
-        q, mean, variance = np.array(self._rows).T
-        return Estimates(q, 1 - self._alpha + mean / self._share, variance / self._share**2)
+    def error(self, n: int) -> float:
+        """The standard error of the coverage that n reports show half-way from the target to 1."""
+        hit, spill, share = float(self.channel.hit), float(self.channel.spill), self._share
+        parts = ((self._alpha, 1 - self._alpha / 2), (1 - self._alpha, self._alpha / 2))
+        rates = [(weight, spill + (hit - spill) * share * own) for weight, own in parts]
+        variance = sum(weight**2 * rate * (1 - rate) for weight, rate in rates)
+        return math.sqrt(variance / max(n, 1)) / ((hit - spill) * share)
+
+    def counts(self) -> Counts:
+        """What the curve is fitted to."""
+        q, reports, ones, zeros = np.array(self._rows, dtype=np.float64).T
+        hit, spill = float(self.channel.hit), float(self.channel.spill)
+        return Counts(q, reports, ones, zeros, hit, spill, min(self._share, 1.0))
 
 
 def _summed(payoffs: Floats, most: float) -> Payoffs:
@@ -202,7 +180,7 @@ def _summed(payoffs: Floats, most: float) -> Payoffs:
 
 def _certificate(
     seen: list[_SeenOfLabel],
-    tests: list[StageTests],
+    levels: list[Levels],
     rare: list[bool],
     *,
     alpha: float,
@@ -212,7 +190,7 @@ def _certificate(
 ) -> LocalCertificate:
     n, channel = seen[0].reports, seen[0].channel
     strata = []
-    for label, (one, test, skipped) in enumerate(zip(seen, tests, rare, strict=True)):
+    for label, (one, own, skipped) in enumerate(zip(seen, levels, rare, strict=True)):
         about = f"about {max(one.records, 0.0):.0f}"
         reason = f"too few reports: {n} in all, of which {about} are of this label"
         if skipped:
@@ -220,11 +198,11 @@ def _certificate(
         strata.append(
             Stratum(
                 name=str(label),
-                threshold=test.threshold,
+                threshold=own.certified,
                 n=n,
-                delta=test.delta,
-                rungs=tuple(test.rungs),
-                reason=reason if test.threshold >= 1 else None,
+                delta=own.delta,
+                rungs=tuple(own.rungs),
+                reason=reason if own.certified >= 1 else None,
             )
         )
     return class_certificate(

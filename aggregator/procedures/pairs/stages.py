@@ -1,97 +1,149 @@
-"""The two stages in which the threshold of one label is tested on pairs of label and bit."""
+"""What may still be tested of the threshold of one label, at which level, and the tests of a stage.
+
+Every threshold q below what is certified has a level L(q), which is delta to begin with. A stage
+that asks q' multiplies the levels of q' and of all thresholds above it by the capital E >= 0 that
+betting on its reports earned, which has mean at most 1 given the past if F(q') < 1 - alpha. Where L
+has reached 1 at all thresholds from q up to what was certified, q is certified.
+
+For a false threshold q, every stage that multiplies L(q) asked a false q' <= q, so L(q) is a
+supermartingale, whatever decides where to ask, and reaches 1 with probability at most delta.
+Something false is certified only if that happens to the false thresholds next to the true quantile.
+"""
 
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy.special import ndtri
+from numpy.typing import NDArray
 
-from confide.aggregator.procedures.labels.betting import Payoffs, betting_evidence
-from confide.aggregator.procedures.pairs.curve import ClassCurve
+from confide.aggregator.procedures.labels.betting import (
+    MOST_BET,
+    Capital,
+    Payoffs,
+    aimed,
+    gain,
+)
 from confide.protocol.certificate import LabelRung
 
-STAGE_SHARES = (0.25, 0.5)
-RESERVE = 0.1
-# How far above what a test needs coverage should lie, in standard errors of test and curve: in the
-# first stage, in the second after a pass or a failure, and where both stages test together.
-SURE_FIRST, SURE_LOWER, SURE_AGAIN, SURE_WHOLE = 2.0, 1.0, 1.5, 1.6
-# Coverage asked for exceeds the target by at most this share of alpha.
-MOST_OF_ALPHA = 0.9
+Floats = NDArray[np.float64]
+
+# Of its capital a stage does not bet this share, so that a campaign which asked too low can still
+# certify something. The last stage bets everything.
+KEPT = 0.06
+
+
+@dataclass(frozen=True)
+class AskedOfLabel:
+    """A threshold to ask, and the share of its capital that its stage bets on passing at once."""
+
+    threshold: float
+    early: float
+
+
+NOTHING = AskedOfLabel(1.0, 1.0)
 
 
 @dataclass
-class StageTests:
-    """The two stages of one label: which level a threshold is tested at, and what passed."""
+class Levels:
+    """The levels of the thresholds of one label, as logarithms, and what is certified."""
 
     delta: float
-    max_corrupt: int
-    threshold: float = 1.0
+    certified: float = 1.0
     rungs: list[LabelRung] = field(default_factory=list)
-    # The threshold that both stages test together, and the payoffs of the first.
-    whole: float | None = None
-    kept: list[Payoffs] = field(default_factory=list)
+    # Thresholds asked and not certified, and the log-capital that each has moved levels by.
+    moved: list[tuple[float, float]] = field(default_factory=list)
 
-    @property
-    def level(self) -> float:
-        if self.whole is not None:
-            return self.delta
-        if not self.rungs:
-            return (1 - RESERVE) * self.delta
-        return self.delta if self.rungs[0].passed else RESERVE * self.delta
-
-    def place(self, curve: ClassCurve, error: float, *, share: float, alpha: float) -> float:
-        """The threshold to test next; 1 if none is worth it. `error` is that of all records."""
-        if self.whole is not None:
-            return self.whole
-        sure = SURE_FIRST if not self.rungs else SURE_LOWER if self.rungs[0].passed else SURE_AGAIN
-        found, likely = self._lowest(curve, error / math.sqrt(share), sure=sure, alpha=alpha)
-        if not likely and not self.rungs:
-            # So few records that one test needs those of both stages.
-            self.whole = 1.0
-            both = error / math.sqrt(sum(STAGE_SHARES))
-            found, _ = self._lowest(curve, both, sure=SURE_WHOLE, alpha=alpha)
-            self.whole = found
-        return found if found < self.threshold else 1.0
-
-    def _lowest(
-        self, curve: ClassCurve, error: float, *, sure: float, alpha: float
-    ) -> tuple[float, bool]:
-        """The lowest threshold that should pass, and whether one is as likely to as it should."""
-        wanted = -float(ndtri(self.level)) * error + sure * np.hypot(error, curve.doubt)
-        q, most = curve.thresholds, MOST_OF_ALPHA * alpha
-        good = (curve.coverage - (1 - alpha) >= np.minimum(wanted, most)) & (q < 1)
-        place = int(good.argmax()) if good.any() else int(np.flatnonzero(q < 1)[-1])
-        return float(q[place]), bool(wanted[place] <= most)
-
-    def due(self, payoffs: Payoffs, *, last: bool) -> Payoffs | None:
-        """The payoffs that decide a threshold now; None if they are kept for both stages."""
-        self.kept.append(payoffs)
-        if self.whole is not None and not last:
-            return None
-        stages, self.kept = self.kept, []
-        return Payoffs(
-            np.concatenate([one.sums for one in stages], axis=2),
-            np.concatenate([one.sizes for one in stages]),
-            payoffs.most,
+    def log_level(self, threshold: float) -> float:
+        """The least level of this threshold and all above that are not certified."""
+        breaks = [threshold, *(q for q, _ in self.moved if q > threshold)]
+        return math.log(self.delta) + min(
+            sum(log for q, log in self.moved if q <= at) for at in breaks
         )
 
-    def decide(self, q: float, capital: float, needed: float) -> None:
-        """Take in the evidence for a threshold."""
-        self.rungs.append(LabelRung(q, capital, needed))
-        if self.rungs[-1].passed:
-            self.threshold = q
+    def move(self, threshold: float, capital: float, needed: float) -> None:
+        """Take in a stage: its log-capital, and the log-capital that certifies its threshold.
+
+        What is needed above the level is what lies may have earned.
+        """
+        self.rungs.append(LabelRung(threshold, capital, needed))
+        lies = needed + self.log_level(threshold)
+        self.moved.append((threshold, max(capital - lies, math.log(KEPT))))
+        passed = threshold if capital >= needed else 1.0
+        sure = [q for q, _ in self.moved if self.log_level(q) >= 0]
+        self.certified = min(self.certified, passed, *sure)
+        self.moved = [one for one in self.moved if one[0] < self.certified]
 
 
-def decide_all(due: Iterable[tuple[StageTests, float, Payoffs]]) -> None:
-    """Test a threshold of every label; labels that are tested alike are bet on at once."""
-    alike: dict[tuple[float, int, int], list[tuple[StageTests, float, Payoffs]]] = {}
-    for one, q, payoffs in due:
-        key = one.level, one.max_corrupt, len(payoffs.sizes)
-        alike.setdefault(key, []).append((one, q, payoffs))
-    for (level, lies, _), some in alike.items():
-        payoffs = Payoffs.together([own for _, _, own in some])
-        evidence = betting_evidence(payoffs, delta=level, max_corrupt=lies)
-        capital, needed = (column.tolist() for column in evidence)
-        for (one, q, _), found, least in zip(some, capital, needed, strict=True):
-            one.decide(q, found, least)
+@dataclass(frozen=True, kw_only=True)
+class StageBets:
+    """The bets of a stage on all labels at once.
+
+    `goals` is the log-capital that each label needs. `early` is the share of its capital that is
+    bet on having it when the stage ends, and all but `KEPT` of the rest is bet on having it when
+    about `rest` more reports are in. If none are to come, all is bet on the end of the stage.
+
+    Replacing an honest report by a lie multiplies the capital by at most (1 + bet most) / (1 -
+    bet), so the largest of those factors is needed `max_corrupt` times more, and bets stay below
+    sqrt(2 goal / (n v)), at which that costs least. The liars may be chosen by what they would have
+    reported; what they report may not depend on honest reports that come later in the order.
+    """
+
+    goals: Floats
+    early: Floats
+    rest: int
+    max_corrupt: int = 0
+
+    def capital(self, payoffs: Payoffs) -> tuple[Floats, Floats]:
+        """The log-capital at the end, or when it was enough, and what was needed, lies included."""
+        left = np.array([[0.0], [self.rest]]) + payoffs.sizes.sum()
+        kept = KEPT if self.rest else 0.0
+        early = np.minimum(self.early, 1 - kept) if self.rest else np.ones_like(self.goals)
+        shares = np.array([early, np.maximum(1 - kept - early, 0.0)])
+        nothing = np.zeros_like(shares)
+        accounts = Capital(nothing, nothing, nothing[0], nothing[0])
+        prior = ((1 + payoffs.most) / 2) ** 2
+        bound, price = np.full_like(shares, MOST_BET), np.zeros_like(self.goals)
+        needed, capital = self.goals, nothing[0]
+        # The sums of a block side by side.
+        blocks = np.ascontiguousarray(np.moveaxis(payoffs.sums, 2, 0))
+        for sums, size in zip(blocks, payoffs.sizes.tolist(), strict=True):
+            variance = accounts.variance(prior)
+            if self.max_corrupt:
+                bound = np.minimum(MOST_BET, np.sqrt(2 * self.goals / (left * variance)))
+                price = self.max_corrupt * gain(bound, payoffs.most).max(axis=0)
+            held = shares * np.exp(accounts.log)
+            share = _of_goal(held, kept, goals=self.goals + price)
+            bets = np.minimum(aimed(share, variance, left - accounts.seen), bound)
+            # Who has won stops.
+            accounts.earn(np.where((capital >= needed) | (shares == 0), 0.0, bets), sums, size)
+            if self.max_corrupt:
+                most = gain(accounts.largest_bet, payoffs.most).max(axis=0)
+                needed = self.goals + self.max_corrupt * most
+            capital = np.log(kept + (shares * np.exp(accounts.log)).sum(axis=0))
+        return capital, needed
+
+
+def decide_all(
+    tests: Iterable[tuple[Levels, AskedOfLabel, Payoffs]], *, rest: int, max_corrupt: int
+) -> None:
+    """Take in a stage: what was asked of every label, and what its reports pay."""
+    due = [one for one in tests if one[1].threshold < 1 and len(one[2].sizes)]
+    if not due:
+        return
+    goals = np.array([-levels.log_level(asked.threshold) for levels, asked, _ in due])
+    early = np.array([asked.early for _, asked, _ in due])
+    stage = StageBets(goals=goals, early=early, rest=rest, max_corrupt=max_corrupt)
+    capital, needed = stage.capital(Payoffs.together([payoffs for _, _, payoffs in due]))
+    for (levels, asked, _), found, least in zip(due, capital, needed, strict=True):
+        levels.move(asked.threshold, float(found), float(least))
+
+
+def _of_goal(held: Floats, kept: float, *, goals: Floats) -> Floats:
+    """The share that two accounts have of what they want, as a logarithm.
+
+    The first wants the goal, less what the second has and what is kept; the second wants all.
+    """
+    others = np.exp(np.log(kept + held[1] + 1e-300) - goals)
+    wanted = goals + np.array([np.log(np.maximum(1 - others, 1e-12)), np.zeros_like(goals)])
+    return np.asarray(np.log(np.maximum(held, 1e-300)) - wanted)

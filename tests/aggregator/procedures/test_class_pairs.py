@@ -1,5 +1,6 @@
 """Thresholds for every label from pairs of label and bit: what they prove, and what they are."""
 
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -8,11 +9,13 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 from confide import calibrate
-from confide.aggregator.procedures.pairs.procedure import class_conditional
-from confide.aggregator.procedures.pairs.stages import RESERVE
+from confide.aggregator.procedures.pairs import procedure
+from confide.aggregator.procedures.pairs.procedure import STAGE_SHARES, class_conditional
+from confide.aggregator.procedures.pairs.stages import KEPT, AskedOfLabel, Levels
 from confide.protocol.cards.verify.card import verify
-from confide.protocol.cards.verify.local.pairs import RESERVE as VERIFIED_RESERVE
-from confide.protocol.certificate import LocalCertificate
+from confide.protocol.cards.verify.local.pairs import KEPT as VERIFIED_KEPT
+from confide.protocol.cards.verify.local.pairs import MOST_STAGES, evidence
+from confide.protocol.certificate import LabelRung, LocalCertificate
 from confide.protocol.channels.registry import auto
 from confide.protocol.errors import BadInput, Refused
 from confide.protocol.exact.sampling import SeededEntropy
@@ -57,8 +60,109 @@ def test_thresholds_are_near_the_target_where_records_are_many() -> None:
     assert np.mean([q < 1 for q in found]) > 0.9
 
 
+def at_the_target(rng: np.random.Generator, n: int) -> NDArray[np.float64]:
+    """Coverage is exactly 0.9 at every threshold below 1."""
+    return np.where(rng.random(n) < 0.9, 0.0, 1.0)
+
+
+def hostile(_: Any, levels: Levels, *__: Any, **___: Any) -> AskedOfLabel:
+    """A lower threshold at every stage, which all but a little is bet on at once."""
+    return AskedOfLabel(0.9 - 0.1 * len(levels.rungs), 1 - KEPT)
+
+
+def pass_at_the_target(campaigns: int) -> int:
+    """How many campaigns of one label certify anything where coverage is exactly 0.9."""
+    channel, n, passed = auto(k=3, epsilon=4.0), 3_000, 0
+    for seed in range(campaigns):
+        own = at_the_target(np.random.default_rng(seed), n)
+        users = PairUsers(own, np.zeros(n, dtype=np.int64), SeededEntropy("target", seed))
+        asked: dict[str, Any] = {"alpha": ALPHA, "delta": DELTA, "n": n}
+        passed += not drive(class_conditional(channel=channel, labels=1, **asked), users).trivial
+    return passed
+
+
+def test_promises_hold_whatever_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where each stage asks a fresh threshold, so many of 100 campaigns certify anything with
+    probability below 1e-5 if 0.1 of all do.
+
+    More do if a stage moves the level of its own threshold alone.
+    """
+    monkeypatch.setattr(procedure, "place", hostile)
+    most = binom.isf(1e-5, 100, DELTA)
+    assert 0 < pass_at_the_target(100) <= most
+
+    def alone(levels: Levels, threshold: float) -> float:
+        return float(np.log(levels.delta) + sum(log for q, log in levels.moved if q == threshold))
+
+    monkeypatch.setattr(Levels, "log_level", alone)
+    assert pass_at_the_target(100) > most
+
+
+@pytest.mark.parametrize(("n", "most"), [(10_000, 0.07), (50_000, 0.036)])
+def test_ten_labels_are_near_their_target(n: int, most: float) -> None:
+    """Mean excess of ten even labels; two stages with a threshold each had 0.080 and 0.041."""
+    channel, found = auto(k=21, epsilon=4.0), []
+    for seed in range(5):
+        rng = np.random.default_rng([seed, n])
+        users = PairUsers(rng.random(n), rng.integers(10, size=n), SeededEntropy("ten", seed))
+        asked: dict[str, Any] = {"alpha": ALPHA, "delta": DELTA, "n": n}
+        found += drive(
+            class_conditional(channel=channel, labels=10, **asked), users
+        ).class_thresholds
+    assert np.mean(found) - (1 - ALPHA) < most
+
+
 def test_levels_are_those_that_are_verified() -> None:
-    assert RESERVE == VERIFIED_RESERVE
+    assert KEPT == VERIFIED_KEPT
+    assert len(STAGE_SHARES) == MOST_STAGES
+
+
+@pytest.mark.parametrize("max_corrupt", [0, 3])
+def test_every_label_is_decided_again(max_corrupt: int) -> None:
+    """Honest evidence holds, with and without lies, for labels that passed or failed on the way."""
+    for seed, n in enumerate((1_000, 4_000, 12_000, 40_000)):
+        found = campaign(seed, n, max_corrupt=max_corrupt)
+        for one in found.strata:
+            assert wrong(found, one.rungs, one.threshold, max_corrupt) == []
+
+
+def wrong(found: LocalCertificate, rungs: Any, threshold: float, lies: int = 0) -> list[str]:
+    """What the verifier finds wrong with the evidence of one label."""
+    layer = {
+        "planned": None,
+        "slack": None,
+        "level": found.level,
+        "alpha": found.alpha,
+        "delta": found.delta,
+        "n": found.n,
+        "threshold": threshold,
+        "rungs": [dict(asdict(rung)) for rung in rungs],
+    }
+    return [finding.clause for finding in evidence(layer, lies) if not finding.holds]
+
+
+def test_lies_about_stages_are_named() -> None:
+    """Too little needed, a stage that is tested as if none had failed, one too many, one above what
+    is certified, a threshold that nothing certifies, and capital that no report could earn."""
+    found = campaign(5, 40_000)
+    one = max(found.strata, key=lambda part: sum(not rung.passed for rung in part.rungs))
+    rungs, own = list(one.rungs), one.threshold
+    failed = next(i for i, rung in enumerate(rungs) if not rung.passed)
+    place = "certificate/rungs"
+    fewer = replace(rungs[0], needed=rungs[0].needed - 0.01)
+    assert f"{place}/0/needed" in wrong(found, [fewer, *rungs[1:]], own)
+    assert f"{place}/0/needed" in wrong(found, [rungs[0]], own, lies=10)
+    again = LabelRung(rungs[failed].threshold, 9.0, np.log(1 / DELTA))
+    kept = [*rungs[: failed + 1], again]
+    assert f"{place}/{failed + 1}/needed" in wrong(found, kept, again.threshold)
+    assert "certificate/rungs" in wrong(found, [rungs[failed]] * (MOST_STAGES + 1), own)
+    passed = LabelRung(0.95, 9.0, np.log(1 / DELTA))
+    above = LabelRung(0.97, 9.0, np.log(1 / DELTA))
+    assert wrong(found, [passed], 0.95) == []
+    assert wrong(found, [passed, above], 0.95) == [f"{place}/1/threshold"]
+    assert wrong(found, [passed], 0.94) == ["certificate/threshold"]
+    rich = LabelRung(0.95, found.n * 0.41, np.log(1 / DELTA))
+    assert wrong(found, [rich], 0.95) == [f"{place}/0/log_capital"]
 
 
 def test_few_records_and_lies_end_with_a_reason() -> None:

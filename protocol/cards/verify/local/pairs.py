@@ -1,4 +1,4 @@
-"""Decide a pairs certificate again: the two stages of every label, and the levels they had."""
+"""Decide a pairs certificate again: the stages of every label, and the levels they had."""
 
 import math
 from collections.abc import Iterator
@@ -9,39 +9,55 @@ from confide.protocol.cards.verify.local.labels import first_bet
 from confide.protocol.cards.verify.local.rules import LocalRules, register
 from confide.protocol.channels.registry import label_channels
 
-# The share of delta of a second stage after one that failed; the first has the rest.
-RESERVE = 0.1
-MOST_RUNGS = 2
+# The share of its capital that a stage does not bet.
+KEPT = 0.06
+MOST_STAGES = 5
 
 
 def evidence(found: Layer, max_corrupt: int) -> Iterator[Finding]:
-    """Check the stages of a label: thresholds, the capital that each needed, and what passed.
+    """Check a label: each stage needed what its level was short of 1, and more for every lie.
 
-    A label is tested once at level delta by both stages together, or by a first stage at (1 -
-    RESERVE) delta. A second one follows below a threshold that passed, at level delta, or after a
-    failure, at RESERVE delta.
+    A stage moves the level of its threshold and of all above by what it earned, less what lies may
+    have earned of that. Thresholds whose level has reached 1, with all above them, are certified.
     """
     yield same("certificate/planned", found["planned"], None)
     yield same("certificate/slack", found["slack"], None)
     yield same("certificate/level", found["level"], 1 - found["alpha"])
-    n, delta, rungs = found["n"], found["delta"], found["rungs"]
-    yield Finding("certificate/rungs", len(rungs) <= MOST_RUNGS, f"at most {MOST_RUNGS} stages")
-    bet = first_bet(n, delta)
-    certified, level = 1.0, delta if len(rungs) == 1 else (1 - RESERVE) * delta
+    n, rungs = found["n"], found["rungs"]
+    yield Finding("certificate/rungs", len(rungs) <= MOST_STAGES, f"at most {MOST_STAGES} stages")
+    certified, full = 1.0, math.log(found["delta"])
+    # Logarithms of the levels of the thresholds asked. Each is also that of all thresholds up to
+    # the next one asked; delta is that of the thresholds below.
+    levels: dict[float, float] = {}
     for i, rung in enumerate(rungs):
-        name = f"certificate/rungs/{i}"
-        yield Finding(f"{name}/threshold", rung["threshold"] < certified, f"below {certified}")
-        least = math.log(1 / level) + min(max_corrupt, n) * math.log1p(bet)
-        enough = rung["needed"] >= least * (1 - CLOSE)
-        yield Finding(f"{name}/needed", enough, f"at least {least:.6g}, by level {level:.6g}")
+        name, q = f"certificate/rungs/{i}", rung["threshold"]
+        yield Finding(f"{name}/threshold", 0 <= q < certified, f"below {certified}")
+        below = [at for at in levels if at <= q]
+        levels.setdefault(q, levels[max(below)] if below else full)
+        concerned = [at for at in levels if at >= q]
+        goal = -min(levels[at] for at in concerned)
+        least = goal + min(max_corrupt, n) * math.log1p(_least_bet(n, goal))
+        enough = rung["needed"] >= least * (1 - CLOSE) and (
+            max_corrupt > 0 or rung["needed"] <= least * (1 + CLOSE)
+        )
+        yield Finding(f"{name}/needed", enough, f"{least:.6g} by its level and {max_corrupt} lies")
         if found["alpha"] <= 0.5:
             earned = n * math.log(1.5)
             holds = rung["log_capital"] <= earned
             yield Finding(f"{name}/log_capital", holds, f"{n} reports earn at most {earned:.6g}")
-        passed = rung["log_capital"] >= rung["needed"]
-        certified = rung["threshold"] if passed else certified
-        level = delta if passed else RESERVE * delta
+        honest = max(rung["log_capital"] - (rung["needed"] - goal), math.log(KEPT))
+        levels |= {at: levels[at] + honest for at in concerned}
+        reached = {at for at in levels if all(levels[up] >= 0 for up in levels if up >= at)}
+        if rung["log_capital"] >= rung["needed"]:
+            reached.add(q)
+        certified = min(certified, *reached, 1.0)
+        levels = {at: level for at, level in levels.items() if at < certified}
     yield same("certificate/threshold", found["threshold"], certified)
+
+
+def _least_bet(n: int, goal: float) -> float:
+    """The least that the first bet on n reports can be, by the capital needed."""
+    return first_bet(n, min(max(math.exp(-goal), 1e-300), 1 - 1e-12))
 
 
 register(
