@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 from google.protobuf.message import Message
 
-from confide.protocol.certificate import BY_OWNER
+from confide.protocol.certificate import BY_OWNER, MARGINAL
 from confide.protocol.errors import BadInput, check_choice, check_epsilon
 from confide.protocol.methods.subjects import Subjects
 from confide.protocol.methods.thresholds import Alarm, Evidence
@@ -145,6 +145,8 @@ class Terms(ABC):
     message: ClassVar[type[Message]]
     # The track of its cards; None if its campaigns do not end in a card of a track.
     track: ClassVar[str | None]
+    # The guarantee where operators leave it to the method.
+    usual_guarantee: ClassVar[str] = MARGINAL
     # Whether coverage may be one minus an expected loss: answers are of scores alone.
     of_risks: ClassVar[bool] = False
     # Whether the records are those that trained the model, and pay for both. Elsewhere records that

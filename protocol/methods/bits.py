@@ -5,6 +5,7 @@ in simulation). A query addresses a slice of positions; the slices of one campai
 every record answers at most once.
 """
 
+import math
 from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,11 +15,12 @@ import numpy as np
 from google.protobuf.message import Message
 from numpy.typing import NDArray
 
-from confide.protocol.certificate import LocalCertificate
+from confide.protocol.certificate import BAND, MARGINAL, LocalCertificate
 from confide.protocol.channels.bit import Bit
 from confide.protocol.errors import BadInput, Refused
 from confide.protocol.methods.base import Batch, Columns, Explanation, ReportScores
 from confide.protocol.methods.bit_rounds import check_smallest_owner
+from confide.protocol.methods.levels import LeveledTerms
 from confide.protocol.methods.local import LocalTerms
 from confide.protocol.methods.owner_terms import (
     EACH,
@@ -45,6 +47,13 @@ from confide.protocol.wire.columns import U2, Array, check_numbers, column
 from confide.protocol.wire.encoding import parse, serialise
 
 MOST_THRESHOLDS = 1 << 16
+# What variants may promise besides PAC, and the standard error that their tests are expected to
+# have, in units of that of all records at one threshold.
+GUARANTEES: dict[str, tuple[tuple[str, ...], float]] = {
+    "certified": ((MARGINAL,), 1.5),
+    "one-shot": ((MARGINAL, BAND), 3.0),
+}
+MARGINAL_LEVELS = 12
 # A report by itself: the index of its threshold, 2 bytes, little endian, and its bit.
 ROW_BYTES = 3
 
@@ -171,7 +180,7 @@ class BitQuery(SealableQuery):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BitTerms(LocalTerms):
+class BitTerms(LeveledTerms):
     """The terms of a campaign of bits.
 
     Variants of owners and groups test each part of `part_floor` answers or more on its own; `joint`
@@ -200,6 +209,7 @@ class BitTerms(LocalTerms):
         **LocalTerms.settings,
         "joint": EACH,
         **PART_SETTINGS,
+        "guarantee": tuple(GUARANTEES),
         "mixture": ("certified",),
         "smallest-owner": ("certified",),
         "shuffler": (),
@@ -210,24 +220,31 @@ class BitTerms(LocalTerms):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.planned_mixture and self.levels:
+            raise BadInput(
+                f"mixture is planned and the guarantee {self.guarantee}; accepted is PAC, whose "
+                "tests allow for answers of a planned mixture"
+            )
         check_groups(self.variant, self.group_column, self.groups)
         check_smallest_owner(self.smallest_owner)
 
     @classmethod
     def from_settings(cls, variant: str, settings: Mapping[str, Any]) -> Self:
-        own: dict[str, Any] = {}
+        own: dict[str, Any] = {"delta": float(settings["failure-probability"])}
+        deviation = Bit(epsilon=float(settings["epsilon"])).deviation(1 - float(settings["alpha"]))
         if variant in PART_VARIANTS:
             # Answers at coverage 1 - alpha, of which a third plan.
-            level = 1 - float(settings["alpha"])
-            deviation = Bit(epsilon=float(settings["epsilon"])).deviation(level)
-            own = part_settings(variant, settings, deviation=deviation, tested=2 / 3)
+            own |= part_settings(variant, settings, deviation=deviation, tested=2 / 3)
+        if variant in GUARANTEES:
+            accepted, errors = GUARANTEES[variant]
+            error = errors * deviation / math.sqrt(int(settings["expected"]))
+            own |= cls.leveled(settings, accepted=accepted, error=error, count=MARGINAL_LEVELS)
         if variant == "certified":
             own["planned_mixture"] = plans_mixture(settings)
             own["smallest_owner"] = int(settings.get("smallest-owner", 0))
         return cls(
             variant=variant,
             epsilon=float(settings["epsilon"]),
-            delta=float(settings["failure-probability"]),
             max_corrupt=int(settings["max-corrupt"]),
             **own,
         )

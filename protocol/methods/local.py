@@ -4,6 +4,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
+from confide.protocol.certificate import BAND, MARGINAL, PAC, promise_of
 from confide.protocol.channels.base import Channel
 from confide.protocol.errors import check_probability
 from confide.protocol.methods.base import LOCAL, Terms
@@ -16,19 +17,24 @@ from confide.protocol.methods.partition import Division
 class LocalTerms(Terms):
     """The terms of a method whose reports each go through a channel, private one by one.
 
-    The guarantee fails with probability `delta` over calibration; `max_corrupt` reports may be
-    false.
+    The guarantee fails with probability `delta` over calibration, 0 if it is one on average;
+    `max_corrupt` reports may be false.
     """
 
     delta: float
     max_corrupt: int = 0
 
     track: ClassVar[str | None] = LOCAL
-    settings: ClassVar[dict[str, tuple[str, ...]]] = {"failure-probability": (), "max-corrupt": ()}
+    usual_guarantee: ClassVar[str] = PAC
+    settings: ClassVar[dict[str, tuple[str, ...]]] = {
+        "failure-probability": (PAC, BAND),
+        "max-corrupt": (),
+    }
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_probability("delta", self.delta)
+        if self.guarantee != MARGINAL:
+            check_probability("delta", self.delta)
 
     def check(self, *, labels: int, alpha: float) -> None:
         self.make_channel(labels=labels)
@@ -37,6 +43,19 @@ class LocalTerms(Terms):
     def scoring(self) -> str:
         """Who scores records."""
         return OWNER
+
+    @property
+    def levels(self) -> tuple[tuple[float, float], ...]:
+        """The levels that are certified together, each as alpha and delta; empty if there is one.
+
+        What they promise together: `confide.protocol.methods.levels`.
+        """
+        return ()
+
+    @property
+    def guarantee(self) -> str:
+        """What is promised: of this calibration but for `delta`, at many levels, or on average."""
+        return promise_of(self.levels, self.delta)
 
     @property
     def ladder(self) -> tuple[float, ...]:

@@ -44,7 +44,7 @@ def planned(card: Card) -> Iterator[Finding]:
     yield from _edges(formal, plan)
     if formal["track"] == LOCAL and (ladder := LocalTerms.of(plan.terms).ladder):
         found = formal["certificate"]
-        parts = [found, *found.get("strata", {}).get("parts", [])]
+        parts = [found, *found.get("strata", {}).get("parts", []), *found.get("levels", [])]
         tested = {rung["threshold"] for part in parts for rung in part["rungs"]}
         yield Finding("certificate/rungs", tested <= {*ladder}, "thresholds of the plan's ladder")
     yield from _left_out(formal, plan)
@@ -55,6 +55,9 @@ def planned(card: Card) -> Iterator[Finding]:
         # A campaign that was hopeless from the start asked nobody.
         asked = formal["certificate"]["n"] > 0 and LocalTerms.of(plan.terms).planned_mixture
         yield same("certificate/mixture", promised, asked)
+        levels = [(one["alpha"], one["delta"]) for one in formal["certificate"].get("levels", [])]
+        yield same("certificate/levels", levels, [*LocalTerms.of(plan.terms).levels])
+        yield same("contract/kind", formal["contract"]["kind"], plan.terms.guarantee)
     stated = {"released": {"model": plan.model.hex(), "score": plan.score, "labels": plan.labels}}
     stated |= STATED[formal["track"]](plan)
     for part, fields in stated.items():
@@ -164,11 +167,21 @@ def _by_round(formal: Layer, found: Layer, plan: Plan) -> Iterator[Finding]:
         held = fits and one["owners"] <= min(found["owners"], one["reports"])
         yield Finding(f"{place}/{i}/owners", held, f"owners with {one['reports']} reports")
     certificate = formal["certificate"]
-    tested = [rung["n"] for rung in certificate["rungs"] if "n" in rung]
+    tested = _tested(certificate)
     if tested and certificate["variant"] == "certified":
         stages = [one["reports"] for one in rounds[-len(tested) :]]
         drawn = PLANNED_MIXTURE in certificate["assumptions"]
         yield Finding(f"{place}/stages", drawn or stages == tested, f"{tested} were tested")
+
+
+def _tested(certificate: Layer) -> list[int]:
+    """The answers of each stage; levels share stages, told apart by the answers still to come."""
+    rungs = [rung for rung in certificate["rungs"] if "rest" in rung]
+    if "levels" in certificate:
+        shared = [rung for one in certificate["levels"] for rung in one["rungs"] if "rest" in rung]
+        by_rest = {rung["rest"]: rung for rung in shared}
+        rungs = [by_rest[rest] for rest in sorted(by_rest, reverse=True)]
+    return [rung["n"] for rung in rungs]
 
 
 def _local_contract(plan: Plan) -> Layer:
