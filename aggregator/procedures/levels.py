@@ -1,6 +1,6 @@
 """Certificates at several levels from the same answers: the threshold, and bits that test them all.
 
-Why levels hold together is in `confide.protocol.methods.levels`.
+Why levels hold together is in `confide.protocol.levels`.
 """
 
 from collections.abc import Sequence

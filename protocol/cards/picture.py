@@ -22,6 +22,8 @@ def card_picture(formal: Layer, diagnostic: Layer) -> str:
         )
     if formal["track"] == "monitor":
         return _watched(formal["certificate"]["rounds"])
+    if "levels" in formal["certificate"]:
+        return _levels(formal["certificate"])
     rungs = formal["certificate"]["rungs"]
     points = [(float(i + 1), rung["threshold"], _passed(rung)) for i, rung in enumerate(rungs)]
     return _figure(
@@ -32,6 +34,14 @@ def card_picture(formal: Layer, diagnostic: Layer) -> str:
             y="threshold",
         ),
         "How the threshold was found: filled are those that passed; the line is the one released.",
+    )
+
+
+def _levels(certificate: Layer) -> str:
+    points = [(1 - one["alpha"], one["threshold"], True) for one in certificate["levels"]]
+    return _figure(
+        scatter(points, line=certificate["threshold"], x="coverage of a level", y="threshold"),
+        "The threshold of every level of coverage; the line is the one released.",
     )
 
 

@@ -1,7 +1,7 @@
 """The promise of a card in words, and the interval that its threshold stands for."""
 
 from confide.protocol.cards.card import Layer, strata_of
-from confide.protocol.certificate import BY_OWNER, PAC
+from confide.protocol.certificate import BAND, BY_OWNER, MARGINAL, PAC
 from confide.protocol.errors import BadInput
 from confide.protocol.scores.base import CLASSIFICATION, MULTI_LABEL, OWN_LOSS, REGRESSION
 from confide.protocol.scores.registry import find_score
@@ -31,14 +31,29 @@ def promise(formal: Layer) -> str:
             f"For {share}, {inside}. The calibration fails to deliver that with probability at "
             f"most {contract.get('failure_probability') or contract['delta']:g}."
         )
+    if contract["kind"] == BAND:
+        return _at_levels(formal, inside)
     return f"On average over calibrations and new records: for {share}, {inside}."
+
+
+def _at_levels(formal: Layer, inside: str) -> str:
+    """State the promise of a band, with the largest coverage that has a threshold below 1."""
+    contract, band = formal["contract"], formal["released"]["band"]
+    useful = [one["coverage"] for one in band if one["threshold"] < 1]
+    return (
+        f"At each of {len(band)} thresholds, together, for at least the share of new records like "
+        f"the calibrated ones that stands beside it, from {100 * min(useful):.6g} % to "
+        f"{100 * max(useful):.6g} %, {inside}; at the one that is published, for at least "
+        f"{100 * contract['coverage']:.6g} %. The calibration fails to deliver any of that with "
+        f"probability at most {contract['delta']:g}, so a threshold may be chosen later."
+    )
 
 
 def _of_risk(contract: Layer, released: Layer) -> str:
     """State the promise of a bounded risk: coverage is one minus the expected loss."""
     loss = risk(find_score(released["score"])).loss_name
     most = f"is at most {100 * (1 - contract['coverage']):.6g} %"
-    if contract["kind"] == PAC:
+    if contract["kind"] != MARGINAL:
         return (
             f"On average over new records like the calibrated ones, {loss} {most}. The "
             "calibration fails to deliver that with probability at most "

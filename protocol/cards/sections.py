@@ -1,36 +1,11 @@
 """All fields of a card as tables of text, for readers of its technical layer."""
 
 from collections.abc import Callable
-from typing import Any
 
 from confide.protocol.cards.card import Card, Layer, strata_of
+from confide.protocol.cards.fields import Rows, as_rows, as_text
 from confide.protocol.cards.verify.findings import Finding
-
-Rows = list[tuple[str, str]]
-
-# Names of fields that a reader of another field would not know.
-PLAIN = {
-    "alpha": "share not covered (alpha)",
-    "beta": "part of alpha left to the mechanism (beta)",
-    "kind": "kind of guarantee",
-    "level": "guaranteed coverage",
-    "minimum_reports": "fewest reports that are enough",
-    "minimum_owners": "fewest owners that are enough",
-    "max_corrupt": "false reports withstood",
-    "planned": "records planned for",
-    "slack": "slack of the published method",
-    "crowd_epsilon": "epsilon in the plan's crowd",
-    "unit": "whose privacy",
-    "model": "SHA-256 of the model",
-    "plan": "SHA-256 of the plan",
-    "received": "answers received",
-    "bins": "thresholds to choose from",
-    "reach": "threshold in the target's unit",
-    "mean_width": "mean width of intervals",
-    "grid": "how the thresholds are spread",
-    "coverage_at_most": "most that is covered, but for the scores in one bin",
-    "gamma": "share of scores aimed at (gamma)",
-}
+from confide.protocol.certificate import BAND
 
 
 def sections(card: Card, findings: list[Finding]) -> list[tuple[str, Rows]]:
@@ -44,15 +19,16 @@ def sections(card: Card, findings: list[Finding]) -> list[tuple[str, Rows]]:
     checked += [(finding.clause, finding.detail) for finding in failures]
     specific = _SPECIFIC[formal["track"]](formal)
     described = [
-        *_rows({k: v for k, v in card.diagnostic.items() if k != "owners"}, but="evaluated"),
+        *as_rows({k: v for k, v in card.diagnostic.items() if k != "owners"}, but="evaluated"),
         *_evaluated(formal, card.diagnostic),
     ] or [("measured", "nothing")]
     counted = card.provenance.get("contributors", {})
     shown = {name: value for name, value in counted.items() if name != "rounds"}
-    origin = _rows(card.provenance | ({"contributors": shown} if counted else {}))
-    released = _rows(formal["released"] or {"threshold": "none yet"}, but="strata")
+    origin = as_rows(card.provenance | ({"contributors": shown} if counted else {}))
+    shown_release = {k: v for k, v in (formal["released"] or {}).items() if k != "band"}
+    released = as_rows(shown_release or {"threshold": "none yet"}, but="strata")
     return [
-        ("Contract", _rows(formal["contract"])),
+        ("Contract", as_rows(formal["contract"])),
         ("Released", released),
         *specific,
         *_chain(formal),
@@ -69,14 +45,14 @@ def _central(formal: Layer) -> list[tuple[str, Rows]]:
     title = (
         "Selected configuration" if formal["selected"] is not None else "Best configuration tried"
     )
-    chosen = _rows(shown, but="flags")
+    chosen = as_rows(shown, but="flags")
     feasible = sum(entry["feasible"] for entry in formal["searched"])
     looked = [
         ("configurations searched", str(len(formal["searched"]))),
         ("feasible", str(feasible)),
-        ("short list", _text(formal["shortlist"])),
+        ("short list", as_text(formal["shortlist"])),
         ("selected by", formal["selected_by"]),
-        ("privacy in all", _text(formal["total"])),
+        ("privacy in all", as_text(formal["total"])),
     ]
     strata = strata_of(formal)
     if strata is not None:
@@ -84,7 +60,7 @@ def _central(formal: Layer) -> list[tuple[str, Rows]]:
     found = [
         *([] if strata is None else [(_head(strata), _parts(strata))]),
         (title, chosen),
-        ("Clauses", _rows(shown["flags"])),
+        ("Clauses", as_rows(shown["flags"])),
         ("Search", looked),
     ]
     if formal["suggestions"]:
@@ -173,36 +149,56 @@ def _change(suggestion: Layer, formal: Layer) -> str:
 
 
 def _local(formal: Layer) -> list[tuple[str, Rows]]:
-    shown = _rows({k: v for k, v in formal["certificate"].items() if k != "strata"}, but="rungs")
+    nested = ("strata", "levels")
+    found = {name: value for name, value in formal["certificate"].items() if name not in nested}
+    shown = as_rows(found, but="rungs")
     strata = formal["certificate"].get("strata")
     if strata is not None:
         return [
             ("Certificate", shown),
             (_head(strata), _parts(strata)),
-            ("Clauses", _rows(formal["flags"])),
+            ("Clauses", as_rows(formal["flags"])),
             *_shuffling(formal["shuffle"]),
         ]
     rungs = [
         (
             f"threshold {rung['threshold']:.6f}",
-            ", ".join(f"{name} {_text(value)}" for name, value in rung.items()),
+            ", ".join(f"{name} {as_text(value)}" for name, value in rung.items()),
         )
         for rung in formal["certificate"]["rungs"]
     ]
     found = [
         ("Certificate", shown),
-        ("Clauses", _rows(formal["flags"])),
+        *_levels(formal),
+        ("Clauses", as_rows(formal["flags"])),
         *_shuffling(formal["shuffle"]),
     ]
     return [*found, ("Thresholds tested", rungs)] if rungs else found
 
 
+def _levels(formal: Layer) -> list[tuple[str, Rows]]:
+    """A row for every level of a band or of an average: its threshold, and where it fails."""
+    levels = formal["certificate"].get("levels")
+    if levels is None:
+        return []
+    rows = [
+        (
+            f"coverage {1 - one['alpha']:.4g}",
+            f"threshold {one['threshold']:.6f}, but for probability {one['delta']:.3g}",
+        )
+        for one in levels
+    ]
+    band = formal["contract"]["kind"] == BAND
+    title = "Band: coverage that holds at every threshold" if band else "Levels of the average"
+    return [(title, rows)]
+
+
 def _shuffling(shuffle: Layer) -> list[tuple[str, Rows]]:
     rounds = [
-        (f"round {i + 1}", ", ".join(f"{name} {_text(value)}" for name, value in one.items()))
+        (f"round {i + 1}", ", ".join(f"{name} {as_text(value)}" for name, value in one.items()))
         for i, one in enumerate(shuffle.get("rounds", []))
     ]
-    shown = ("Shuffling", _rows(shuffle, but="rounds"))
+    shown = ("Shuffling", as_rows(shuffle, but="rounds"))
     return [shown, ("Rounds that the shuffler signed", rounds)] if rounds else [shown]
 
 
@@ -239,27 +235,27 @@ _FULL_DATA = {
 
 
 def _full_data(formal: Layer) -> list[tuple[str, Rows]]:
-    parts = [(title, _rows(formal[part])) for part, title in _FULL_DATA.items() if part in formal]
+    parts = [(title, as_rows(formal[part])) for part, title in _FULL_DATA.items() if part in formal]
     profile = [
-        (f"epsilon {point['epsilon']:.4g}", _text(point["delta"])) for point in formal["profile"]
+        (f"epsilon {point['epsilon']:.4g}", as_text(point["delta"])) for point in formal["profile"]
     ]
     return [
         *parts,
         ("Its privacy profile, one record added", profile),
-        ("Clauses", _rows(formal["flags"])),
-        ("Privacy in all", _rows(formal["total"])),
+        ("Clauses", as_rows(formal["flags"])),
+        ("Privacy in all", as_rows(formal["total"])),
     ]
 
 
 def _monitor(formal: Layer) -> list[tuple[str, Rows]]:
     rounds = [
-        (f"round {i + 1}", ", ".join(f"{name} {_text(value)}" for name, value in one.items()))
+        (f"round {i + 1}", ", ".join(f"{name} {as_text(value)}" for name, value in one.items()))
         for i, one in enumerate(formal["certificate"]["rounds"])
     ]
     return [
-        ("Watched", _rows(formal["watched"])),
-        ("Evidence", _rows(formal["certificate"], but="rounds")),
-        ("Clauses", _rows(formal["flags"])),
+        ("Watched", as_rows(formal["watched"])),
+        ("Evidence", as_rows(formal["certificate"], but="rounds")),
+        ("Clauses", as_rows(formal["flags"])),
         *([("Rounds", rounds)] if rounds else []),
     ]
 
@@ -276,24 +272,5 @@ _SPECIFIC: dict[str, Callable[[Layer], list[tuple[str, Rows]]]] = {
 def _chain(formal: Layer) -> list[tuple[str, Rows]]:
     if "chain" not in formal:
         return []
-    shown = _rows(formal["chain"], but="training")
+    shown = as_rows(formal["chain"], but="training")
     return [("Training and calibration together", shown)]
-
-
-def _rows(layer: Layer, *, but: str | None = None) -> Rows:
-    """Return the fields of a layer under plain names, except one."""
-    return [(PLAIN.get(name, name), _text(value)) for name, value in layer.items() if name != but]
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if value is None:
-        return "-"
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    if isinstance(value, dict):
-        return ", ".join(f"{name} {_text(inner)}" for name, inner in value.items()) or "-"
-    if isinstance(value, list):
-        return "; ".join(_text(inner) for inner in value) or "none"
-    return str(value)

@@ -5,7 +5,6 @@ in simulation). A query addresses a slice of positions; the slices of one campai
 every record answers at most once.
 """
 
-import math
 from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,8 +19,7 @@ from confide.protocol.channels.bit import Bit
 from confide.protocol.errors import BadInput, Refused
 from confide.protocol.methods.base import Batch, Columns, Explanation, ReportScores
 from confide.protocol.methods.bit_rounds import check_smallest_owner
-from confide.protocol.methods.levels import LeveledTerms
-from confide.protocol.methods.local import LocalTerms
+from confide.protocol.methods.local import LeveledTerms, LocalTerms
 from confide.protocol.methods.owner_terms import (
     EACH,
     PART_SETTINGS,
@@ -50,8 +48,8 @@ MOST_THRESHOLDS = 1 << 16
 # What variants may promise besides PAC, and the standard error that their tests are expected to
 # have, in units of that of all records at one threshold.
 GUARANTEES: dict[str, tuple[tuple[str, ...], float]] = {
-    "certified": ((MARGINAL,), 1.5),
-    "one-shot": ((MARGINAL, BAND), 3.0),
+    "certified": ((MARGINAL,), 1.8),
+    "one-shot": ((MARGINAL, BAND), 8.0),
 }
 MARGINAL_LEVELS = 12
 # A report by itself: the index of its threshold, 2 bytes, little endian, and its bit.
@@ -231,14 +229,19 @@ class BitTerms(LeveledTerms):
     @classmethod
     def from_settings(cls, variant: str, settings: Mapping[str, Any]) -> Self:
         own: dict[str, Any] = {"delta": float(settings["failure-probability"])}
-        deviation = Bit(epsilon=float(settings["epsilon"])).deviation(1 - float(settings["alpha"]))
+        channel = Bit(epsilon=float(settings["epsilon"]))
         if variant in PART_VARIANTS:
             # Answers at coverage 1 - alpha, of which a third plan.
+            deviation = channel.deviation(1 - float(settings["alpha"]))
             own |= part_settings(variant, settings, deviation=deviation, tested=2 / 3)
         if variant in GUARANTEES:
             accepted, errors = GUARANTEES[variant]
-            error = errors * deviation / math.sqrt(int(settings["expected"]))
-            own |= cls.leveled(settings, accepted=accepted, error=error, count=MARGINAL_LEVELS)
+            own |= cls.leveled(
+                settings,
+                accepted=accepted,
+                error=lambda alpha: errors * channel.deviation(1 - alpha),
+                count=MARGINAL_LEVELS,
+            )
         if variant == "certified":
             own["planned_mixture"] = plans_mixture(settings)
             own["smallest_owner"] = int(settings.get("smallest-owner", 0))

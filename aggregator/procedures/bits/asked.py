@@ -19,7 +19,7 @@ from confide.protocol.certificate import (
 )
 from confide.protocol.channels.bit import Bit
 from confide.protocol.errors import BadInput, check_probability
-from confide.protocol.methods.levels import Levels
+from confide.protocol.levels import Levels
 
 
 @dataclass(frozen=True, kw_only=True)

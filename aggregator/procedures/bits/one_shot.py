@@ -10,8 +10,8 @@ from confide.aggregator.procedures.bits.search import Answers, aim_for
 from confide.aggregator.procedures.ladder import Ladder, check_ladder, public_ladder
 from confide.protocol.certificate import BitRung, Level
 from confide.protocol.channels.bit import Bit
+from confide.protocol.levels import Levels
 from confide.protocol.methods.bits import BitProcedure, BitQuery
-from confide.protocol.methods.levels import Levels
 from confide.protocol.methods.parts import BitTally
 
 ONE_SHOT_RUNGS = 200

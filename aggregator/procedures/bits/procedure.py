@@ -32,9 +32,9 @@ from confide.aggregator.procedures.owners.owner_bits import per_owner
 from confide.aggregator.procedures.owners.planned_mixture import PlannedMixture, left_reason
 from confide.protocol.certificate import DROPOUTS, IID, PLANNED_MIXTURE
 from confide.protocol.channels.bit import Bit
+from confide.protocol.levels import Levels
 from confide.protocol.methods.bit_rounds import Rounds, rounds_for
 from confide.protocol.methods.bits import BitProcedure, BitQuery, BitTerms
-from confide.protocol.methods.levels import Levels
 from confide.protocol.methods.owner_terms import EACH, PART_VARIANTS, PER_GROUP, PER_OWNER, TOGETHER
 from confide.protocol.methods.parts import BitTally
 from confide.protocol.plan import Plan, digest

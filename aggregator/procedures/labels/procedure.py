@@ -32,10 +32,10 @@ from confide.protocol.certificate import (
 from confide.protocol.channels.base import LabelChannel
 from confide.protocol.channels.registry import label_channels
 from confide.protocol.errors import BadInput
+from confide.protocol.levels import Levels
 from confide.protocol.methods.labels.in_clear import InClear
 from confide.protocol.methods.labels.query import LabelProcedure, LabelQuery, LabelTally
 from confide.protocol.methods.labels.terms import CLASS_CONDITIONAL, LabelTerms
-from confide.protocol.methods.levels import Levels
 from confide.protocol.methods.owner_terms import PART_VARIANTS
 from confide.protocol.plan import Plan
 

@@ -30,8 +30,7 @@ from confide.protocol.methods.labels.in_clear import (
     check_any_labels,
 )
 from confide.protocol.methods.labels.query import LabelQuery
-from confide.protocol.methods.levels import LeveledTerms
-from confide.protocol.methods.local import LocalTerms
+from confide.protocol.methods.local import LeveledTerms, LocalTerms
 from confide.protocol.methods.owner_terms import (
     EACH,
     FOR_EVERY_GROUP,
@@ -219,9 +218,11 @@ class LabelTerms(LeveledTerms):
     def _at_levels(cls, channel: str, settings: Mapping[str, Any]) -> dict[str, Any]:
         """The fields of the guarantee: all reports together test every level."""
         made = LABEL_CHANNELS[channel](k=int(settings["labels"]), epsilon=settings["epsilon"])
-        alpha, n = float(settings["alpha"]), int(settings["expected"])
-        variance = made.variance(min(USUAL_SET, made.k)) + alpha * (1 - alpha)
-        error = math.sqrt(variance / n)
+        variance = made.variance(min(USUAL_SET, made.k))
+
+        def error(alpha: float) -> float:
+            return math.sqrt(variance + alpha * (1 - alpha))
+
         accepted = (MARGINAL, BAND)
         return cls.leveled(settings, accepted=accepted, error=error, count=MARGINAL_LEVELS)
 
