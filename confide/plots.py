@@ -19,7 +19,16 @@ if TYPE_CHECKING:
     from confide.simulation.arrays.calibrate import Calibration
     from confide.simulation.arrays.evaluate import Evaluation
 
-__all__ = ["against_epsilon", "by_class", "by_group", "by_owner", "intervals", "set_sizes", "trail"]
+__all__ = [
+    "against_epsilon",
+    "band",
+    "by_class",
+    "by_group",
+    "by_owner",
+    "intervals",
+    "set_sizes",
+    "trail",
+]
 
 
 def set_sizes(sets: Any, labels: Any = None, *, axes: "Axes | None" = None) -> "Axes":
@@ -43,6 +52,19 @@ def by_class(sets: Any, labels: Any, *, alpha: float, axes: "Axes | None" = None
     """Draw the coverage of every class, with a line at 1 - alpha."""
     found = class_coverage(sets, labels)
     return _bars({str(i): value for i, value in enumerate(found)}, "class", alpha=alpha, axes=axes)
+
+
+def band(calibration: "Calibration", *, axes: "Axes | None" = None) -> "Axes":
+    """Draw the coverage that a band certifies at every threshold, a rising step."""
+    levels = sorted((q, covered) for covered, q in calibration.certificate.band)
+    if not levels:
+        raise BadInput("the calibration has no band; accepted is one with guarantee band")
+    drawn = _axes(axes)
+    thresholds, coverages = zip(*levels, strict=True)
+    drawn.step(thresholds, np.maximum.accumulate(coverages), where="post", marker="o")
+    drawn.axvline(calibration.threshold, color="tab:red", linestyle=":")
+    drawn.set(xlabel="threshold", ylabel="certified coverage", title="band")
+    return drawn
 
 
 def by_owner(

@@ -1,12 +1,16 @@
 """What a calibration guarantees, with enough detail to decide it again from the tallies."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from fractions import Fraction
+from typing import Any, Self
 
 from confide.protocol.errors import narrowed
 
 PAC = "PAC"
 MARGINAL = "marginal"
+# PAC at many levels of coverage at once, for thresholds that are chosen later.
+BAND = "band"
 # The kind of a result that promises nothing: an alarm, or none.
 WATCH = "watch"
 NOT_STATED = "not stated"
@@ -47,6 +51,11 @@ DPCP_ASSUMPTIONS = "DPCP Assumptions 1 and 2, which cannot be checked"
 MARGINAL_ASSUMPTIONS = (EXCHANGEABLE, DROPOUTS, HONEST_COUNTS)
 PAC_ASSUMPTIONS = (IID, MIXTURE, DROPOUTS, HONEST_COUNTS)
 LARGE_N = "so many records that noise and training change no rank that matters"
+
+
+def promise_of(levels: Sequence[Any], delta: float) -> str:
+    """What is promised at these levels, if there are any, but for delta: a band or an average."""
+    return PAC if not levels else BAND if delta else MARGINAL
 
 
 @dataclass(frozen=True)
@@ -136,12 +145,27 @@ class Stratum(RecordPart):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Level:
+    """A level of a certificate that holds at several, from the same reports.
+
+    The threshold covers less than 1 - `alpha` with probability at most `delta`. `rungs` are those
+    that decide it.
+    """
+
+    alpha: float
+    delta: float
+    threshold: float
+    rungs: tuple[BitRung | LabelRung, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class Certificate:
     """A threshold and its guarantee, common to all methods.
 
     kind `PAC`: with probability at least 1 - delta over calibration and mechanism, coverage is at
     least `level`. kind `marginal`: coverage is at least `level` on average over calibration,
-    mechanism and test point. `epsilon` with `privacy_delta` is the privacy loss of a record, for
+    mechanism and test point. kind `band`: PAC, and at further levels together, each with its
+    threshold. `epsilon` with `privacy_delta` is the privacy loss of a record, for
     the privacy unit and adjacency named.
 
     With `strata`, which are `by` class, owner or group, every one has its threshold, and the
@@ -194,6 +218,11 @@ class Certificate:
         return tuple(one.threshold for one in self.strata) if self.by == BY_CLASS else ()
 
     @property
+    def band(self) -> tuple[tuple[float, float], ...]:
+        """The coverages of a band, falling, each with its threshold; empty if it is none."""
+        return ()
+
+    @property
     def mechanism(self) -> str | None:
         """The channel or mechanism that provides the privacy; None if there is none."""
         return None
@@ -205,6 +234,8 @@ class LocalCertificate(Certificate):
 
     `epsilon` is the exact local epsilon of the channel; `slack` is the Delta of the published
     variants; `planned` is the number of records that the stages of a search were planned for.
+    `levels`, by rising alpha, are those of a band or of a marginal promise, which follow from them;
+    the `delta` of a marginal one is 0.
     """
 
     delta: float
@@ -214,6 +245,12 @@ class LocalCertificate(Certificate):
     planned: int | None = None
     rungs: tuple[BitRung | LabelRung, ...] = ()
     strata: tuple[Stratum, ...] = ()
+    levels: tuple[Level, ...] = ()
+
+    @property
+    def band(self) -> tuple[tuple[float, float], ...]:
+        levels = self.levels if self.kind == BAND else ()
+        return tuple((float(1 - Fraction(repr(one.alpha))), one.threshold) for one in levels)
 
     @property
     def mechanism(self) -> str:
@@ -246,35 +283,3 @@ class CentralCertificate(Certificate):
     @property
     def mechanism(self) -> str:
         return self.release
-
-
-@dataclass(frozen=True)
-class WatchedRound:
-    """One round of a monitor: its answers, how many were one, and the log-evidence after it."""
-
-    n: int
-    ones: int
-    log_evidence: float
-    needed: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class MonitorCertificate(Certificate):
-    """The result of watching a threshold: an alarm that coverage is below 1 - alpha, or none.
-
-    It promises no coverage, so `level` is 0. `delta` bounds false alarms as the variant says.
-    """
-
-    delta: float
-    channel: str
-    max_corrupt: int = 0
-    rounds: tuple[WatchedRound, ...] = ()
-    assumptions: tuple[str, ...] = (IID, MIXTURE, DROPOUTS, FRESH)
-
-    @property
-    def alarm(self) -> bool:
-        return any(found.log_evidence >= found.needed for found in self.rounds)
-
-    @property
-    def mechanism(self) -> str:
-        return self.channel

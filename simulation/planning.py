@@ -44,7 +44,7 @@ def plan(
     only = belongs()
     unknown = next((key for key in given if key not in {*COMMON, *only}), None)
     if unknown is not None:
-        asked = {campaign, campaign.partition(":")[0]}
+        asked = {*promising([campaign]), campaign.partition(":")[0]}
         own = [key for key, owners in only.items() if asked & {*owners} and key in KINDS]
         accepted = ", ".join(key.replace("-", "_") for key in sorted({*COMMON, *own}))
         raise BadInput(

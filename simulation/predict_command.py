@@ -40,6 +40,10 @@ def predict_command(
         str | None,
         typer.Option(help="the owner or group whose threshold is used [the largest of all]"),
     ] = None,
+    coverage: Annotated[
+        float | None,
+        typer.Option(help="of a card with a band: the coverage whose threshold is used"),
+    ] = None,
     group_column: Annotated[
         str | None,
         typer.Option(help="column of --data with the group of each record, for its own threshold"),
@@ -62,8 +66,10 @@ def predict_command(
             # They are printed below.
             warnings.simplefilter("ignore", CardWarning)
             predictor = Predictor.from_card(
-                card, key=key, model=model, simulation=simulation, part=part
+                card, key=key, model=model, simulation=simulation, part=part, coverage=coverage
             )
+        if predictor.certified is not None:
+            print(f"threshold {predictor.threshold:.6g}, certified for {predictor.certified:g}")
         for remark in predictor.remarks:
             print(f"WARNING: {remark}", file=sys.stderr)
         records = read_new_records(

@@ -16,6 +16,8 @@ log = logging.getLogger(__name__)
 
 # Fewer answers of an owner at the published threshold are not shown on their own.
 LEAST_SHOWN = 100
+# How often the bound of an owner may fail where the promise has no such probability.
+DELTA_OF_AVERAGES = 0.1
 # From this share on, owners that left are worth a warning.
 WARNED = 0.05
 
@@ -91,15 +93,15 @@ class OwnerRecord:
     def rows(self, certificate: Certificate) -> list[Row]:
         """Every owner by number: its reports in each round, and its own lower bound of coverage.
 
-        The bound fails with the certificate's delta, for the owner alone. Parts that a certificate
-        tests have their evidence there.
+        The bound fails with the certificate's delta, or 0.1 of an average, for the owner alone.
+        Parts that a certificate tests have their evidence there.
         """
         rows: list[Row] = []
         for number, key in enumerate(self.keys, start=1):
             reports = [one.reports.get(key, 0) for one in self.rounds]
             rows.append({"owner": str(number), "reports": reports})
             if not certificate.strata and certificate.threshold < 1:
-                delta = LocalCertificate.of(certificate).delta
+                delta = LocalCertificate.of(certificate).delta or DELTA_OF_AVERAGES
                 lower = self._lower(key, certificate.threshold, delta)
                 rows[-1] |= {} if lower is None else {"lower_bound": lower}
         return rows

@@ -6,7 +6,7 @@ from confide.aggregator.campaigns.driver import Outcome, ShuffledRound
 from confide.aggregator.cards.contracts.contract import decimal
 from confide.aggregator.cards.reports import report_formal
 from confide.protocol.cards.card import Layer
-from confide.protocol.certificate import PAC, LocalCertificate, Stratum
+from confide.protocol.certificate import LocalCertificate, Stratum
 from confide.protocol.methods.local import LocalTerms
 from confide.protocol.plan import Plan
 from confide.protocol.privacy.amplification import NO_AMPLIFICATION, SHUFFLE_DELTA, shuffled_epsilon
@@ -31,14 +31,15 @@ def local_formal(plan: Plan, outcome: Outcome) -> Layer:
     terms, certificate = LocalTerms.of(plan.terms), LocalCertificate.of(outcome.certificate)
     flags = {
         "coverage": decimal(certificate.level) >= 1 - decimal(plan.alpha),
-        "kind": certificate.kind == PAC,
+        "kind": certificate.kind == terms.guarantee,
         "delta": certificate.delta <= terms.delta,
     }
-    return report_formal(plan, certificate, kind=PAC, flags=flags) | {
+    return report_formal(plan, certificate, kind=terms.guarantee, flags=flags) | {
         "certificate": _certificate(plan, certificate)
         | {"scoring": terms.scoring}
         | ({"smallest_owner": terms.smallest_owner} if terms.smallest_owner else {})
-        | _strata(certificate),
+        | _strata(certificate)
+        | _levels(certificate),
         "shuffle": _shuffle(plan, outcome),
         "margin": float(decimal(certificate.level) - (1 - decimal(plan.alpha))),
     }
@@ -76,6 +77,12 @@ def _strata(certificate: LocalCertificate) -> Layer:
         "parts": [_part(one) for one in certificate.strata],
     }
     return {"strata": strata | ({"together": True} if certificate.together else {})}
+
+
+def _levels(certificate: LocalCertificate) -> Layer:
+    """The levels that are certified together; nothing if there is one."""
+    each = [asdict(one) | {"rungs": list(map(asdict, one.rungs))} for one in certificate.levels]
+    return {"levels": each} if each else {}
 
 
 def _part(one: Stratum) -> Layer:

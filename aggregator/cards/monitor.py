@@ -5,9 +5,10 @@ from dataclasses import asdict
 from confide.aggregator.campaigns.driver import Outcome
 from confide.aggregator.cards.reports import report_formal
 from confide.protocol.cards.card import Layer
-from confide.protocol.certificate import WATCH, MonitorCertificate
+from confide.protocol.certificate import WATCH
 from confide.protocol.methods.monitor import MonitorTerms
 from confide.protocol.plan import Plan
+from confide.protocol.watch import MonitorCertificate
 
 
 def monitor_formal(plan: Plan, outcome: Outcome) -> Layer:

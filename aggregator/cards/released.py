@@ -1,7 +1,7 @@
 """The result that a calibration released, as every card shows it, and the clauses about it."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from confide.protocol.cards.card import INFORMATIVE, RANDOMNESS, Layer
@@ -28,6 +28,8 @@ class Released:
     # What the records are divided by, and the threshold of each part by its name.
     by: str | None = None
     thresholds: Mapping[str, float] = field(default_factory=dict)
+    # The thresholds of a band, with the coverage of each.
+    band: Sequence[tuple[float, float]] = ()
 
     def layer(self) -> Layer:
         shown: Layer = {
@@ -45,6 +47,8 @@ class Released:
         parts = [{"name": name, "threshold": q} for name, q in self.thresholds.items()]
         if parts:
             shown["strata"] = {"by": self.by, "parts": parts}
+        if self.band:
+            shown["band"] = [{"coverage": at, "threshold": q} for at, q in self.band]
         return shown
 
     def flags(self) -> dict[str, bool]:
@@ -68,6 +72,7 @@ def campaign_released(plan: Plan, certificate: Certificate) -> Released:
         certificate.by,
         # A threshold that is everybody's is the only one to predict with.
         {} if certificate.together else {one.name: one.threshold for one in certificate.strata},
+        certificate.band,
     )
 
 

@@ -10,7 +10,7 @@ import typer
 from confide.aggregator.campaigns.planning.settings import belongs, read_bins
 from confide.aggregator.campaigns.planning.shuffler_file import USUAL_CROWD
 from confide.aggregator.storage.stored_campaign import Settings
-from confide.protocol.certificate import MARGINAL, PAC
+from confide.protocol.certificate import BAND, MARGINAL, PAC
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.grids import GRID_NAMES, MIXED
 from confide.protocol.methods.base import AUTOMATIC
@@ -50,7 +50,7 @@ DEFAULTS: dict[str, Any] = {
     "grid": MIXED,
     "edges-file": "",
     "beta": 0.0,
-    "guarantee": MARGINAL,
+    "guarantee": AUTOMATIC,
     "privacy-delta": 1e-6,
     "clip": 1.0,
     "batch": AUTOMATIC,
@@ -185,7 +185,10 @@ class PlanOptions:
         typer.Option(help="a central campaign's own share of alpha; 0: none, or what it needs"),
     ] = None
     guarantee: Annotated[
-        str | None, typer.Option(help=f"of a central campaign: {MARGINAL} or {PAC}")
+        str | None,
+        typer.Option(
+            help=f"central, labels, bits: {PAC}, {MARGINAL} or {BAND}; auto: by the method"
+        ),
     ] = None
     privacy_delta: Annotated[
         float | None, typer.Option(help="delta of (epsilon, delta)-DP, where noise is Gaussian")

@@ -7,9 +7,11 @@ threshold that is not rejected needs no correction for the number of rungs.
 
 import math
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -163,6 +165,25 @@ def null_rate(channel: Bit, alpha: float) -> float:
     return math.nextafter(float(channel.observed(1 - Fraction(alpha))), 1.0)
 
 
+class Stages(Protocol):
+    """What stages test: the lowest threshold certified, and whether that is the end."""
+
+    @property
+    def certified(self) -> float: ...
+
+    @property
+    def finished(self) -> bool: ...
+
+
+def check_stage(stages: Stages, threshold: float) -> None:
+    """Refuse a stage at a threshold that cannot be certified any more, or is already."""
+    if stages.finished or not 0 <= threshold < stages.certified:
+        raise BadInput(
+            f"threshold {threshold} cannot be tested; accepted is 0 up to below "
+            f"{stages.certified}, while a level is left"
+        )
+
+
 class Search:
     """Which thresholds may still be tested by bits, at which level, and what has been certified.
 
@@ -186,6 +207,11 @@ class Search:
         self._asked: list[float] = []
         self._levels: list[float] = []
         self.certified = 1.0
+
+    @property
+    def tests(self) -> "Sequence[tuple[float, Search]]":
+        """The tests of a stage, each with the coverage by which its target is above the plan's."""
+        return [(0.0, self)]
 
     @property
     def floor(self) -> float:
@@ -223,11 +249,7 @@ class Search:
 
         `rest` must be fixed before `ones` is seen, as the threshold must.
         """
-        if self.finished or not 0 <= threshold < self.certified:
-            raise BadInput(
-                f"threshold {threshold} cannot be tested; accepted is 0 up to below "
-                f"{self.certified}, while a level is left"
-            )
+        check_stage(self, threshold)
         level, honest = self.level(threshold), max(0, ones - self._corrupt)
         i = bisect_left(self._asked, threshold)
         if threshold not in self._asked:

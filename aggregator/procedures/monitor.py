@@ -6,11 +6,12 @@ none was raised in the rounds of the plan.
 
 from collections.abc import Generator
 
-from confide.protocol.certificate import WATCH, MonitorCertificate, WatchedRound
+from confide.protocol.certificate import WATCH
 from confide.protocol.methods.bits import BitQuery
 from confide.protocol.methods.monitor import MonitorTerms
 from confide.protocol.methods.parts import BitTally
 from confide.protocol.plan import Plan
+from confide.protocol.watch import MonitorCertificate, WatchedRound
 
 MonitorProcedure = Generator[BitQuery, BitTally, MonitorCertificate]
 

@@ -19,7 +19,7 @@ from confide.protocol.cards.watch_words import (
     watch_status,
     watch_title,
 )
-from confide.protocol.certificate import PAC, WATCH
+from confide.protocol.certificate import MARGINAL, WATCH
 from confide.protocol.privacy.odds import worst_odds
 from confide.protocol.scores.base import MULTI_LABEL, OWN_LOSS, REGRESSION
 
@@ -130,7 +130,7 @@ def _status(card: Card) -> str:
         return TRIVIAL if formal["failed"] == [INFORMATIVE] else FAILED
     if formal["released"] is None:
         return TRIVIAL if trivial_in_runs(formal, card.diagnostic) else KEPT
-    return CERTIFIED if formal["contract"]["kind"] == PAC else ON_AVERAGE
+    return ON_AVERAGE if formal["contract"]["kind"] == MARGINAL else CERTIFIED
 
 
 def _sentence(card: Card) -> str:
@@ -282,7 +282,7 @@ def _not_promised(card: Card) -> tuple[str, ...]:
         "Coverage of records that differ from those that were calibrated on.",
     ]
     said += not_protected(formal)
-    if formal["contract"]["kind"] != PAC:
+    if formal["contract"]["kind"] == MARGINAL:
         said.append("Coverage of this one calibration: the promise is an average over many.")
     counted = card.provenance.get("contributors")
     if counted is not None and counted["if_the_largest_lied"].endswith("nothing is guaranteed"):

@@ -1,7 +1,7 @@
 """The promise of a card in words, and the interval that its threshold stands for."""
 
 from confide.protocol.cards.card import Layer, named, strata_of, uncovered
-from confide.protocol.certificate import BY_OWNER, PAC
+from confide.protocol.certificate import BAND, BY_OWNER, MARGINAL
 from confide.protocol.errors import BadInput
 from confide.protocol.scores.base import CLASSIFICATION, MULTI_LABEL, OWN_LOSS, REGRESSION
 from confide.protocol.scores.registry import find_score
@@ -17,7 +17,9 @@ def promise(formal: Layer) -> str:
     if strata is not None:
         return _of_each(formal, strata)
     held = _held(formal, "the calibrated ones")
-    if contract["kind"] == PAC:
+    if contract["kind"] == BAND and not _of_risk(formal):
+        return _at_levels(formal)
+    if contract["kind"] != MARGINAL:
         return (
             f"{held[0].upper()}{held[1:]}. The calibration fails to deliver that with probability "
             f"at most {contract.get('failure_probability') or contract['delta']:g}."
@@ -30,19 +32,41 @@ def _held(formal: Layer, like: str) -> str:
 
     Coverage is one minus the expected loss.
     """
-    contract, released = formal["contract"], formal["released"]
-    task = CLASSIFICATION if released is None else released["task"]
-    if task in (MULTI_LABEL, OWN_LOSS):
-        loss = risk(find_score(released["score"])).loss_name
-        average = f"on average over new records like {like}, " if contract["kind"] == PAC else ""
+    contract = formal["contract"]
+    if _of_risk(formal):
+        loss = risk(find_score(formal["released"]["score"])).loss_name
+        once = contract["kind"] != MARGINAL
+        average = f"on average over new records like {like}, " if once else ""
         return f"{average}{loss} is at most {100 * (1 - contract['coverage']):.6g} %"
-    inside = (
-        "the predicted interval holds the true number"
-        if task == REGRESSION
-        else "the predicted set holds the true label"
-    )
     share = f"at least {100 * contract['coverage']:.6g} % of new records"
-    return f"for {share} like {like}, {inside}"
+    return f"for {share} like {like}, {_inside(formal)}"
+
+
+def _task(formal: Layer) -> str:
+    return CLASSIFICATION if formal["released"] is None else str(formal["released"]["task"])
+
+
+def _of_risk(formal: Layer) -> bool:
+    return _task(formal) in (MULTI_LABEL, OWN_LOSS)
+
+
+def _inside(formal: Layer) -> str:
+    if _task(formal) == REGRESSION:
+        return "the predicted interval holds the true number"
+    return "the predicted set holds the true label"
+
+
+def _at_levels(formal: Layer) -> str:
+    """State the promise of a band, with the largest coverage that has a threshold below 1."""
+    contract, band = formal["contract"], formal["released"]["band"]
+    useful = [one["coverage"] for one in band if one["threshold"] < 1]
+    return (
+        f"At each of {len(band)} thresholds, together, for at least the share of new records like "
+        f"the calibrated ones that stands beside it, from {100 * min(useful):.6g} % to "
+        f"{100 * max(useful):.6g} %, {_inside(formal)}; at the one that is published, for at least "
+        f"{100 * contract['coverage']:.6g} %. The calibration fails to deliver any of that with "
+        f"probability at most {contract['delta']:g}, so a threshold may be chosen later."
+    )
 
 
 def _of_each(formal: Layer, strata: Layer) -> str:
@@ -54,7 +78,7 @@ def _of_each(formal: Layer, strata: Layer) -> str:
     trivial = sum(part["threshold"] >= 1 for part in parts)
     shift = " Label frequencies may change: it holds given the label." if whom == "class" else ""
     rest = f" {trivial} of {len(parts)} have threshold 1, which covers anything." if trivial else ""
-    if contract["kind"] != PAC:
+    if contract["kind"] == MARGINAL:
         return f"On average over calibrations and new records, {held}.{shift}{rest}"
     fails = "any of them" if strata.get("joint") else f"each {whom}, on its own, not jointly,"
     failure = contract.get("failure_probability") or contract["delta"]

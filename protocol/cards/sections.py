@@ -22,7 +22,8 @@ def sections(card: Card, findings: list[Finding]) -> list[tuple[str, Rows]]:
     counted = card.provenance.get("contributors", {})
     shown = {name: value for name, value in counted.items() if name != "rounds"}
     origin = as_rows(card.provenance | ({"contributors": shown} if counted else {}))
-    released = as_rows(formal["released"] or {"threshold": "none yet"}, but="strata")
+    shown_release = {k: v for k, v in (formal["released"] or {}).items() if k != "band"}
+    released = as_rows(shown_release or {"threshold": "none yet"}, but="strata")
     return [
         ("Contract", as_rows(formal["contract"])),
         ("Released", released),

@@ -88,6 +88,40 @@ def thresholds_of(released: Layer, part: str | None) -> tuple[float, tuple[float
     return threshold, tuple(each.values()) if by_class else ()
 
 
+def threshold_of_band(
+    released: Layer, *, coverage: float | None, threshold: float | None
+) -> tuple[float, float]:
+    """Return the threshold chosen in a band and the coverage that is certified at it.
+
+    Chosen is a coverage, or the threshold itself. The band certifies a coverage at every threshold
+    from that of its own on.
+    """
+    band = [(one["coverage"], one["threshold"]) for one in released.get("band", [])]
+    held = [(at, q) for at, q in band if q < 1]
+    if not held:
+        what = "no band" if not band else "a band without a threshold below 1"
+        raise BadInput(
+            f"the card has {what}, and coverage or threshold is given; accepted is a campaign with "
+            "guarantee band, or neither"
+        )
+    highest, lowest = max(at for at, _ in held), min(q for _, q in held)
+    if coverage is not None and threshold is not None:
+        raise BadInput("coverage and threshold are given; accepted is one of them")
+    if coverage is not None:
+        if not 0 < coverage <= highest:
+            raise BadInput(
+                f"coverage is {coverage:g}, which the band does not certify below threshold 1; "
+                f"accepted is above 0 and at most {highest:g}"
+            )
+        threshold = min(q for at, q in held if at >= coverage)
+    if threshold is None or not lowest <= threshold <= 1:
+        raise BadInput(
+            f"threshold is {threshold}, at which the band certifies nothing; accepted is "
+            f"{lowest:.6g} to 1"
+        )
+    return threshold, max(at for at, q in band if q <= threshold)
+
+
 def group_thresholds_of(released: Layer) -> dict[str, float]:
     """Return the threshold of every group by its name, if each has its own."""
     strata = released.get("strata", {"by": None, "parts": []})

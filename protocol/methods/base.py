@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 
 from google.protobuf.message import Message
 
-from confide.protocol.certificate import BY_OWNER
+from confide.protocol.certificate import BY_OWNER, MARGINAL
 from confide.protocol.errors import check_choice, check_epsilon, narrowed
 from confide.protocol.methods.subjects import Subjects
 from confide.protocol.methods.thresholds import Alarm, Evidence
@@ -159,6 +159,8 @@ class Terms(ABC):
     calibrates_by_reports: ClassVar[bool] = False
     # The variants in which owners add noise to what they answer as a whole.
     noised_variants: ClassVar[tuple[str, ...]] = ()
+    # The guarantee where operators leave it to the method.
+    usual_guarantee: ClassVar[str] = MARGINAL
     # Whether coverage may be one minus an expected loss: answers are of scores alone.
     of_risks: ClassVar[bool] = False
     # Whether the records are those that trained the model, and pay for both. Elsewhere records that

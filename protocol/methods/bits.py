@@ -14,7 +14,7 @@ import numpy as np
 from google.protobuf.message import Message
 from numpy.typing import NDArray
 
-from confide.protocol.certificate import BY_OWNER, LocalCertificate
+from confide.protocol.certificate import BAND, BY_OWNER, MARGINAL, LocalCertificate
 from confide.protocol.channels.bit import Bit
 from confide.protocol.errors import BadInput, Refused
 from confide.protocol.methods.base import Batch, Columns, Explanation, ReportScores
@@ -23,7 +23,7 @@ from confide.protocol.methods.bit_rounds import (
     check_smallest_owner,
     rounds_for,
 )
-from confide.protocol.methods.local import LocalTerms
+from confide.protocol.methods.local import LeveledTerms, LocalTerms
 from confide.protocol.methods.owner_terms import (
     EACH,
     PART_SETTINGS,
@@ -49,6 +49,13 @@ from confide.protocol.wire.columns import U2, Array, check_numbers, column
 from confide.protocol.wire.encoding import parse, serialise
 
 MOST_THRESHOLDS = 1 << 16
+# What variants may promise besides PAC, and the standard error that their tests are expected to
+# have, in units of that of all records at one threshold.
+GUARANTEES: dict[str, tuple[tuple[str, ...], float]] = {
+    "certified": ((MARGINAL,), 1.8),
+    "one-shot": ((MARGINAL, BAND), 8.0),
+}
+MARGINAL_LEVELS = 12
 # A report by itself: the index of its threshold, 2 bytes, little endian, and its bit.
 ROW_BYTES = 3
 
@@ -177,7 +184,7 @@ class BitQuery(SealableQuery):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BitTerms(LocalTerms):
+class BitTerms(LeveledTerms):
     """The terms of a campaign of bits.
 
     Variants of owners and groups test each part of `part_floor` answers or more on its own; `joint`
@@ -206,6 +213,7 @@ class BitTerms(LocalTerms):
         **LocalTerms.settings,
         "joint": EACH,
         **PART_SETTINGS,
+        "guarantee": tuple(GUARANTEES),
         "mixture": ("certified",),
         "smallest-owner": ("certified",),
         "shuffler": (),
@@ -216,24 +224,36 @@ class BitTerms(LocalTerms):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.planned_mixture and self.levels:
+            raise BadInput(
+                f"mixture is planned and the guarantee {self.guarantee}; accepted is PAC, whose "
+                "tests allow for answers of a planned mixture"
+            )
         check_groups(self.variant, self.group_column, self.groups)
         check_smallest_owner(self.smallest_owner)
 
     @classmethod
     def from_settings(cls, variant: str, settings: Mapping[str, Any]) -> Self:
-        own: dict[str, Any] = {}
+        own: dict[str, Any] = {"delta": float(settings["failure-probability"])}
+        channel = Bit(epsilon=float(settings["epsilon"]))
         if variant in PART_VARIANTS:
             # Answers at coverage 1 - alpha, of which a third plan.
-            level = 1 - float(settings["alpha"])
-            deviation = Bit(epsilon=float(settings["epsilon"])).deviation(level)
-            own = part_settings(variant, settings, deviation=deviation, tested=2 / 3)
+            deviation = channel.deviation(1 - float(settings["alpha"]))
+            own |= part_settings(variant, settings, deviation=deviation, tested=2 / 3)
+        if variant in GUARANTEES:
+            accepted, errors = GUARANTEES[variant]
+            own |= cls.leveled(
+                settings,
+                accepted=accepted,
+                error=lambda alpha: errors * channel.deviation(1 - alpha),
+                count=MARGINAL_LEVELS,
+            )
         if variant == "certified":
             own["planned_mixture"] = plans_mixture(settings)
             own["smallest_owner"] = int(settings.get("smallest-owner", 0))
         return cls(
             variant=variant,
             epsilon=float(settings["epsilon"]),
-            delta=float(settings["failure-probability"]),
             max_corrupt=int(settings["max-corrupt"]),
             **own,
         )

@@ -13,7 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confide.protocol.cards.card import Card
-from confide.protocol.cards.trust import Key, group_thresholds_of, thresholds_of, trusted_release
+from confide.protocol.cards.trust import (
+    Key,
+    group_thresholds_of,
+    threshold_of_band,
+    thresholds_of,
+    trusted_release,
+)
 from confide.protocol.errors import BadInput
 from confide.protocol.methods.partition import spelled
 from confide.protocol.prediction.batches import BatchModel, Progress, checked_model
@@ -51,6 +57,7 @@ class Predictor:
     limits of the card that the predictor was made from. With `class_thresholds` every label has its
     own, and the threshold is the largest of them. With `group_thresholds` every group has its own,
     by name: methods that are given the `groups` of records use these, else the largest of them.
+    `certified` is the coverage that a band certifies at the threshold, if it was chosen in one.
     """
 
     score: Score
@@ -60,6 +67,7 @@ class Predictor:
     remarks: tuple[str, ...] = ()
     class_thresholds: tuple[float, ...] = ()
     group_thresholds: Mapping[str, float] = field(default_factory=dict, hash=False)
+    certified: float | None = None
 
     def __post_init__(self) -> None:
         each = (self.threshold, *self.class_thresholds, *self.group_thresholds.values())
@@ -80,6 +88,8 @@ class Predictor:
         model: BatchModel | Path | str | None = None,
         simulation: bool = False,
         part: str | None = None,
+        coverage: float | None = None,
+        threshold: float | None = None,
     ) -> Self:
         """Make the predictor of a card, after verifying every clause of it.
 
@@ -89,7 +99,9 @@ class Predictor:
         refused unless `simulation` accepts it. A trivial threshold, or a contract that was not
         kept, is a `CardWarning`. Where owners or groups have a threshold each, `part` names whose
         is used; without it the largest is, which covers each of them, unless methods are given the
-        groups of records.
+        groups of records. Where the card has a band, `coverage` chooses the smallest threshold that
+        it certifies for so much coverage, and `threshold` one for which `certified` says how much
+        that is; what the band does not certify is refused.
         """
         released, remarks = trusted_release(card, key=key, simulation=simulation)
         named = bytes.fromhex(released["model"])
@@ -97,9 +109,13 @@ class Predictor:
         for remark in remarks:
             warnings.warn(remark, CardWarning, stacklevel=2)
         score, labels = find_score(released["score"]), released["labels"]
-        threshold, by_class = thresholds_of(released, part)
+        found, by_class = thresholds_of(released, part)
         by_group = group_thresholds_of(released) if part is None else {}
-        return cls(score, threshold, labels or None, chosen, remarks, by_class, by_group)
+        certified = None
+        if coverage is not None or threshold is not None:
+            found, certified = threshold_of_band(released, coverage=coverage, threshold=threshold)
+        own = {"class_thresholds": by_class, "group_thresholds": by_group, "certified": certified}
+        return cls(score, found, labels or None, chosen, remarks, **own)
 
     @property
     def trivial(self) -> bool:

@@ -143,7 +143,7 @@ class ChainCost(_message.Message):
     def __init__(self, campaign: _Optional[str] = ..., epsilon: _Optional[float] = ..., delta: _Optional[float] = ...) -> None: ...
 
 class BitTerms(_message.Message):
-    __slots__ = ("variant", "epsilon", "delta", "max_corrupt", "joint", "part_floor", "planned_mixture", "smallest_owner", "group_column", "groups")
+    __slots__ = ("variant", "epsilon", "delta", "max_corrupt", "joint", "part_floor", "planned_mixture", "smallest_owner", "group_column", "groups", "level_alphas", "level_deltas")
     VARIANT_FIELD_NUMBER: _ClassVar[int]
     EPSILON_FIELD_NUMBER: _ClassVar[int]
     DELTA_FIELD_NUMBER: _ClassVar[int]
@@ -154,6 +154,8 @@ class BitTerms(_message.Message):
     SMALLEST_OWNER_FIELD_NUMBER: _ClassVar[int]
     GROUP_COLUMN_FIELD_NUMBER: _ClassVar[int]
     GROUPS_FIELD_NUMBER: _ClassVar[int]
+    LEVEL_ALPHAS_FIELD_NUMBER: _ClassVar[int]
+    LEVEL_DELTAS_FIELD_NUMBER: _ClassVar[int]
     variant: str
     epsilon: float
     delta: float
@@ -164,7 +166,9 @@ class BitTerms(_message.Message):
     smallest_owner: int
     group_column: str
     groups: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, variant: _Optional[str] = ..., epsilon: _Optional[float] = ..., delta: _Optional[float] = ..., max_corrupt: _Optional[int] = ..., joint: _Optional[bool] = ..., part_floor: _Optional[int] = ..., planned_mixture: _Optional[bool] = ..., smallest_owner: _Optional[int] = ..., group_column: _Optional[str] = ..., groups: _Optional[_Iterable[str]] = ...) -> None: ...
+    level_alphas: _containers.RepeatedScalarFieldContainer[float]
+    level_deltas: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, variant: _Optional[str] = ..., epsilon: _Optional[float] = ..., delta: _Optional[float] = ..., max_corrupt: _Optional[int] = ..., joint: _Optional[bool] = ..., part_floor: _Optional[int] = ..., planned_mixture: _Optional[bool] = ..., smallest_owner: _Optional[int] = ..., group_column: _Optional[str] = ..., groups: _Optional[_Iterable[str]] = ..., level_alphas: _Optional[_Iterable[float]] = ..., level_deltas: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class PairTerms(_message.Message):
     __slots__ = ("variant", "channel", "epsilon", "delta", "max_corrupt", "joint", "class_floor")
@@ -203,7 +207,7 @@ class MonitorTerms(_message.Message):
     def __init__(self, variant: _Optional[str] = ..., epsilon: _Optional[float] = ..., delta: _Optional[float] = ..., max_corrupt: _Optional[int] = ..., threshold: _Optional[float] = ..., card: _Optional[bytes] = ..., periods: _Optional[int] = ...) -> None: ...
 
 class LabelTerms(_message.Message):
-    __slots__ = ("variant", "channel", "epsilon", "delta", "max_corrupt", "sent_features", "ladder", "largest_set", "joint", "class_floor", "part_floor", "group_column", "groups")
+    __slots__ = ("variant", "channel", "epsilon", "delta", "max_corrupt", "sent_features", "ladder", "largest_set", "joint", "class_floor", "part_floor", "group_column", "groups", "level_alphas", "level_deltas")
     VARIANT_FIELD_NUMBER: _ClassVar[int]
     CHANNEL_FIELD_NUMBER: _ClassVar[int]
     EPSILON_FIELD_NUMBER: _ClassVar[int]
@@ -217,6 +221,8 @@ class LabelTerms(_message.Message):
     PART_FLOOR_FIELD_NUMBER: _ClassVar[int]
     GROUP_COLUMN_FIELD_NUMBER: _ClassVar[int]
     GROUPS_FIELD_NUMBER: _ClassVar[int]
+    LEVEL_ALPHAS_FIELD_NUMBER: _ClassVar[int]
+    LEVEL_DELTAS_FIELD_NUMBER: _ClassVar[int]
     variant: str
     channel: str
     epsilon: float
@@ -230,7 +236,9 @@ class LabelTerms(_message.Message):
     part_floor: int
     group_column: str
     groups: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, variant: _Optional[str] = ..., channel: _Optional[str] = ..., epsilon: _Optional[float] = ..., delta: _Optional[float] = ..., max_corrupt: _Optional[int] = ..., sent_features: _Optional[int] = ..., ladder: _Optional[_Iterable[float]] = ..., largest_set: _Optional[int] = ..., joint: _Optional[bool] = ..., class_floor: _Optional[int] = ..., part_floor: _Optional[int] = ..., group_column: _Optional[str] = ..., groups: _Optional[_Iterable[str]] = ...) -> None: ...
+    level_alphas: _containers.RepeatedScalarFieldContainer[float]
+    level_deltas: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, variant: _Optional[str] = ..., channel: _Optional[str] = ..., epsilon: _Optional[float] = ..., delta: _Optional[float] = ..., max_corrupt: _Optional[int] = ..., sent_features: _Optional[int] = ..., ladder: _Optional[_Iterable[float]] = ..., largest_set: _Optional[int] = ..., joint: _Optional[bool] = ..., class_floor: _Optional[int] = ..., part_floor: _Optional[int] = ..., group_column: _Optional[str] = ..., groups: _Optional[_Iterable[str]] = ..., level_alphas: _Optional[_Iterable[float]] = ..., level_deltas: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class CentralTerms(_message.Message):
     __slots__ = ("variant", "mechanism", "epsilon", "privacy_delta", "bins", "beta", "noise_variance", "grid", "delta", "given_edges", "by", "parts", "group_column", "groups")

@@ -10,7 +10,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from confide.aggregator.campaigns.driver import Outcome, RecordedTallies, conclude, run_procedure
-from confide.aggregator.campaigns.planning.settings import belongs, check_used
+from confide.aggregator.campaigns.planning.settings import belongs, check_used, promising
 from confide.aggregator.cards.issue import campaign_card
 from confide.aggregator.procedures.nonprivate import split_conformal
 from confide.aggregator.procedures.registry import plan_procedure
@@ -193,7 +193,7 @@ def calibrate_in_order(
     score, n, labels = records.score, len(records.truth), records.labels
     _check_owners(owners, method, n=n)
     if method == NON_PRIVATE:
-        check_used([key.replace("_", "-") for key in settings], [method], belongs())
+        check_used([key.replace("_", "-") for key in settings], promising([method]), belongs())
         own = records.own if presence is None else records.own[presence(slice(0, n))]
         return Calibration(score, split_conformal(own, alpha=alpha), labels or None)
     asked: dict[str, Any] = {"score": score.text, "epsilon": epsilon, "alpha": alpha}

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from confide.aggregator.quantiles.registry import MECHANISMS, certified_names
-from confide.protocol.certificate import MARGINAL, PAC
+from confide.protocol.certificate import BAND, MARGINAL, PAC
 from confide.protocol.errors import BadInput, check_choice
 from confide.protocol.exact.grids import GRID_NAMES, MIXED
 from confide.simulation.evaluate.calibrated import Calibrated
@@ -54,7 +54,10 @@ class CalibrationOptions:
     ] = None
     guarantee: Annotated[
         str | None,
-        typer.Option(help=f"central: {MARGINAL} (on average, default) or {PAC} (of this one)"),
+        typer.Option(
+            help=f"{MARGINAL} (on average; default of central), {PAC} (of this calibration; "
+            f"default of labels and bits) or {BAND} (so at many levels; labels, bits one-shot)"
+        ),
     ] = None
     mechanism: Annotated[
         str | None, typer.Option(help=f"central trusted: {', '.join(MECHANISMS)}")

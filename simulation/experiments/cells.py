@@ -12,8 +12,9 @@ from typing import Any
 
 from confide.aggregator.campaigns.planning.settings import belongs, check
 from confide.aggregator.quantiles.registry import DEFAULT, MECHANISMS, certified_names
-from confide.protocol.certificate import PAC
+from confide.protocol.certificate import MARGINAL
 from confide.protocol.errors import BadInput, check_choice
+from confide.protocol.methods.base import AUTOMATIC
 from confide.protocol.methods.counts.central import TRUSTED, CentralTerms
 from confide.protocol.methods.registry import METHODS as TERMS
 from confide.protocol.methods.registry import local_variants
@@ -131,13 +132,20 @@ def make_setting(
         if mechanism not in certified_names():
             given = _given(experiment, method, {"beta", "bins", "grid", "privacy-delta"})
             return Uncertified(variant=mechanism, **given, **shared)
-        settings = {"mechanism": mechanism} | (failure if given.get("guarantee") == PAC else {})
+        settings = {"mechanism": mechanism} | (failure if _fails(kind, given) else {})
     else:
         variant = variant or local_variants()[kind][0]
         private = variant != NON_PRIVATE
         given = _given(experiment, method, {*_settings(kind, variant)} if private else set())
-        settings = failure if private else {}
+        settings = failure if private and _fails(kind, given) else {}
     return Calibrated(method=kind, variant=variant, settings=settings | given, **shared)
+
+
+def _fails(kind: str, given: dict[str, Any]) -> bool:
+    """Whether the promise is of one calibration, and so has a probability of failure."""
+    guarantee = given.get("guarantee", AUTOMATIC)
+    usual = TERMS[kind].usual_guarantee
+    return (usual if guarantee == AUTOMATIC else guarantee) != MARGINAL
 
 
 def _settings(kind: str, variant: str) -> list[str]:

@@ -28,7 +28,7 @@ from confide.protocol.cards.card import read_card
 from confide.protocol.cards.in_words import headline
 from confide.protocol.cards.page import as_html
 from confide.protocol.cards.verify.card import verify
-from confide.protocol.certificate import MARGINAL, PAC
+from confide.protocol.certificate import BAND, MARGINAL, PAC
 from confide.protocol.commands.option_groups import grouped
 from confide.protocol.commands.terminal import check_installed, clear_errors, columns
 from confide.protocol.errors import BadInput
@@ -149,8 +149,12 @@ class CampaignOptions:
         ),
     ] = 0.0
     guarantee: Annotated[
-        str, typer.Option(help=f"of central campaigns: {MARGINAL} (on average) or {PAC}")
-    ] = MARGINAL
+        str,
+        typer.Option(
+            help=f"{MARGINAL} (on average; central), {PAC} (labels, bits) or {BAND} (labels, "
+            "one-shot bits); auto: that of the method"
+        ),
+    ] = AUTOMATIC
     privacy_delta: Annotated[
         float,
         typer.Option(

@@ -5,7 +5,7 @@ that tests start can do without.
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,17 @@ def assert_follows(counts: NDArray[Any], probabilities: NDArray[Any]) -> None:
     assert (expected >= 20).all(), "too few draws for the chi-square approximation"
     statistic = float(((counts - expected) ** 2 / expected).sum())
     assert statistic <= chi2.isf(FALSE_ALARM, len(counts) - 1)
+
+
+def assert_mean_at_most(found: Sequence[float], mean: float, *, doubt: float = 1e-5) -> None:
+    """Refuse numbers in [0, 1] whose mean is above this, with a false alarm of at most `doubt`.
+
+    Bets on each a share of the capital: prod(1 + 5 (x - mean)) has a mean of at most 1 where the
+    promise holds (Markov).
+    """
+    assert mean <= 0.2, "the bets would lose more than there is"
+    log_capital = float(np.log1p(5 * (np.asarray(found) - mean)).sum())
+    assert log_capital < np.log(1 / doubt), f"{np.mean(found):.4f} in the mean of {len(found)}"
 
 
 def assert_rate_at_most(failures: int, campaigns: int, delta: float) -> None:

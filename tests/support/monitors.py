@@ -13,12 +13,12 @@ from confide.aggregator.campaigns.driver import Outcome, run_procedure
 from confide.aggregator.procedures.counts.central import draw_afresh
 from confide.aggregator.procedures.registry import plan_procedure
 from confide.protocol.cards.card import Card
-from confide.protocol.certificate import MonitorCertificate
 from confide.protocol.exact.sampling import OPERATING_SYSTEM
 from confide.protocol.methods import monitor
 from confide.protocol.methods.monitor import E_PROCESS, MonitorTerms
 from confide.protocol.methods.parts import BitTally
 from confide.protocol.plan import Plan
+from confide.protocol.watch import MonitorCertificate
 from tests.support.campaign_cards import issued
 from tests.support.owners import PLAN
 

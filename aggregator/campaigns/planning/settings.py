@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from confide.protocol.architectures.base import MOST_TARGET
-from confide.protocol.certificate import BY_CLASS, BY_GROUP, MARGINAL, PAC
+from confide.protocol.certificate import BAND, BY_CLASS, BY_GROUP, MARGINAL, PAC
 from confide.protocol.channels.base import MOST_LABELS
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.grids import GRID_NAMES, MOST_BINS
@@ -23,6 +23,7 @@ MOST_DAYS = 3650
 # Far above any campaign, and far below the largest number in a database column.
 MOST_REPORTS, MOST_OWNERS = 10**12, 10**9
 MOST_CLASS_FLOOR = 10**9
+GUARANTEES = (AUTOMATIC, MARGINAL, PAC, BAND)
 
 
 class Kind(NamedTuple):
@@ -122,7 +123,7 @@ KINDS = {
     "smallest-owner": _whole(0, MOST_CLASS_FLOOR),
     "mixture": Kind(lambda value: value in MIXTURES, " or ".join(MIXTURES)),
     "bins": _or_automatic(_whole(2, MOST_BINS)),
-    "guarantee": Kind(lambda value: value in (MARGINAL, PAC), f"{MARGINAL} or {PAC}"),
+    "guarantee": Kind(lambda value: value in GUARANTEES, f"one of {', '.join(GUARANTEES)}"),
     "grid": Kind(lambda value: value in GRID_NAMES, f"one of {', '.join(GRID_NAMES)}"),
     "edges-file": _PATH,
     "records": _whole(1, MOST_REPORTS),
@@ -172,10 +173,16 @@ def belongs() -> dict[str, tuple[str, ...]]:
     return found
 
 
-def promising(campaigns: Iterable[str], guarantee: Any) -> list[str]:
+def promising(campaigns: Iterable[str], guarantee: Any = AUTOMATIC) -> list[str]:
     """The campaigns, and their methods with the guarantee that some settings belong to."""
     names = list(campaigns)
-    return names + [f"{name.partition(':')[0]}:{PAC}" for name in names if guarantee == PAC]
+    methods = [name.partition(":")[0] for name in names]
+    usual = guarantee in (None, AUTOMATIC)
+    return names + [
+        f"{method}:{METHODS[method].usual_guarantee if usual else guarantee}"
+        for method in methods
+        if method in METHODS
+    ]
 
 
 def read_bins(text: str) -> int | str:

@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from confide.aggregator.procedures.certify import Search, null_rate, tail
+from confide.aggregator.procedures.levels import LevelSearch, nothing_passed, threshold_of
 from confide.protocol.certificate import (
     DROPOUTS,
     IID,
@@ -12,15 +13,21 @@ from confide.protocol.certificate import (
     MIXTURE,
     PAC,
     BitRung,
+    Level,
     LocalCertificate,
+    promise_of,
 )
 from confide.protocol.channels.bit import Bit
 from confide.protocol.errors import BadInput, check_probability
+from confide.protocol.levels import Levels
 
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """The promise and expectations of a campaign; `finish` puts them on a certificate."""
+    """The promise and expectations of a campaign; `finish` puts them on a certificate.
+
+    With `levels`, pairs of alpha and delta, the promise is a band, or an average if delta is 0.
+    """
 
     variant: str
     channel: Bit
@@ -28,10 +35,12 @@ class Asked:
     delta: float
     n: int
     max_corrupt: int
+    levels: Levels = ()
 
     def __post_init__(self) -> None:
         check_probability("alpha", self.alpha)
-        check_probability("delta", self.delta)
+        if self.delta or not self.levels:
+            check_probability("delta", self.delta)
         if self.n < 1:
             raise BadInput(f"n is {self.n}; at least 1 record must be expected")
         if self.max_corrupt < 0:
@@ -43,12 +52,34 @@ class Asked:
         return null_rate(self.channel, self.alpha)
 
     def hopeless(self, answers: int) -> bool:
-        """Whether this many answers would certify nothing even if all of them were ones."""
+        """Whether this many answers would certify nothing even if all of them were ones.
+
+        An average needs all levels; a band has something to say where one is certified.
+        """
         honest = max(0, answers - self.max_corrupt)
-        return tail(honest, answers, self.m0) > self.delta
+        out = [tail(honest, answers, one.m0) > one.delta for one in self.each]
+        return any(out) if not self.delta else all(out)
+
+    @property
+    def each(self) -> "list[Asked]":
+        """The promise of every level by itself; of a PAC promise, itself."""
+        return [replace(self, alpha=at, delta=by, levels=()) for at, by in self.levels] or [self]
 
     def search(self, *, unequal: bool = False) -> Search:
         return Search(delta=self.delta, m0=self.m0, max_corrupt=self.max_corrupt, unequal=unequal)
+
+    def level_search(self) -> LevelSearch:
+        own = {one.alpha: one.search() for one in self.each}
+        return LevelSearch(self.alpha, own, self.m0)
+
+    def finish_levels(self, *, arrived: int, levels: Sequence[Level]) -> LocalCertificate:
+        """The certificate of a promise at several levels, of which these were found."""
+        promise = {"alpha": self.alpha, "delta": self.delta}
+        q, reason = threshold_of(levels, **promise), None
+        if q >= 1:
+            reason = nothing_passed(levels, **promise, n=arrived)
+        made = self.finish(arrived=arrived, rungs=(), threshold=q, reason=reason)
+        return replace(made, kind=promise_of(levels, self.delta), levels=tuple(levels))
 
     def finish(
         self, *, arrived: int, rungs: Sequence[BitRung], threshold: float, reason: str | None
@@ -72,9 +103,11 @@ class Asked:
         )
 
     def too_few(self) -> LocalCertificate:
-        needed = math.ceil(math.log(self.delta) / math.log(self.m0))
+        needed = max(math.ceil(math.log(one.delta) / math.log(one.m0)) for one in self.each)
         reason = (
             f"too few reports: {self.n} records, of which {self.max_corrupt} may be corrupt; the "
             f"test alone takes at least {needed} honest answers to certify anything"
         )
-        return self.finish(arrived=0, rungs=(), threshold=1.0, reason=reason)
+        made = self.finish(arrived=0, rungs=(), threshold=1.0, reason=reason)
+        levels = tuple(Level(alpha=at, delta=by, threshold=1.0) for at, by in self.levels)
+        return replace(made, kind=promise_of(levels, self.delta), levels=levels)

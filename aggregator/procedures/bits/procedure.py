@@ -16,14 +16,23 @@ from scipy.special import expit
 
 from confide.aggregator.procedures.bits.asked import Asked
 from confide.aggregator.procedures.bits.one_shot import one_shot
-from confide.aggregator.procedures.bits.search import Ahead, Answers, aim_for, narrow, place
+from confide.aggregator.procedures.bits.search import (
+    Ahead,
+    Answers,
+    Searching,
+    aim_for,
+    narrow,
+    place,
+)
 from confide.aggregator.procedures.ladder import LOGIT_REACH
+from confide.aggregator.procedures.levels import LevelSearch
 from confide.aggregator.procedures.owners.every_owner_bits import for_every_part
 from confide.aggregator.procedures.owners.group_bits import per_group
 from confide.aggregator.procedures.owners.owner_bits import per_owner
 from confide.aggregator.procedures.owners.planned_mixture import PlannedMixture, left_reason
 from confide.protocol.certificate import DROPOUTS, IID, PLANNED_MIXTURE
 from confide.protocol.channels.bit import Bit
+from confide.protocol.levels import Levels
 from confide.protocol.methods.bit_rounds import PUBLISHED_ROUNDS, Rounds, rounds_for
 from confide.protocol.methods.bits import BitProcedure, BitQuery, BitTerms
 from confide.protocol.methods.owner_terms import EACH, PART_VARIANTS, PER_GROUP, PER_OWNER, TOGETHER
@@ -97,6 +106,7 @@ def certified(
     max_corrupt: int = 0,
     mixture: bytes | None = None,
     smallest_owner: int = 0,
+    levels: Levels = (),
 ) -> BitProcedure:
     """Search with 15 % of the records, certify with the rest; PAC at 1 - alpha with no Delta.
 
@@ -105,10 +115,10 @@ def certified(
     fewer where a small owner shall answer each.
 
     With `mixture`, a public seed, what is certified is for owners in the shares of the first round.
+    With `levels`, pairs of alpha and delta, every stage tests all of them.
     """
-    asked = Asked(
-        variant="certified", channel=channel, alpha=alpha, delta=delta, n=n, max_corrupt=max_corrupt
-    )
+    promise: dict[str, Any] = {"alpha": alpha, "delta": delta, "levels": levels}
+    asked = Asked(variant="certified", channel=channel, n=n, max_corrupt=max_corrupt, **promise)
     rounds = rounds_for(smallest_owner)
     sizes = [int(n * share) for share in rounds.stages]
     if asked.hopeless(sum(sizes)):
@@ -116,7 +126,10 @@ def certified(
     answers = Answers(channel, aim_for(asked.m0, channel, alpha=alpha, answers=sum(sizes)))
     first, arrived, start = yield from _narrowed(channel, answers, rounds)
     planned = None if mixture is None else PlannedMixture.of(first, mixture)
-    search, rungs = asked.search(unequal=planned is not None), []
+    search: Searching = (
+        asked.level_search() if levels else asked.search(unequal=planned is not None)
+    )
+    rungs: list[Any] = []
     unit = math.sqrt(asked.m0 * (1 - asked.m0) / n) / float(channel.hit - channel.spill)
     reason = None
     for i, share in enumerate(rounds.stages):
@@ -143,6 +156,8 @@ def certified(
         f"no threshold passed: {len(rungs)} stages on {arrived} answers did not reach 1 - alpha"
     )
     reason = (reason or failed) if search.certified >= 1 else None
+    if isinstance(search, LevelSearch):
+        return asked.finish_levels(arrived=arrived, levels=search.levels)
     made = asked.finish(arrived=arrived, rungs=rungs, threshold=search.certified, reason=reason)
     if planned is None:
         return made
@@ -179,6 +194,8 @@ def of_plan(plan: Plan) -> BitProcedure:
         own["mixture"] = digest(plan.to_bytes())
     if terms.smallest_owner:
         own["smallest_owner"] = terms.smallest_owner
+    if terms.levels:
+        own["levels"] = terms.levels
     if terms.variant in PART_VARIANTS:
         own |= {"part_floor": terms.part_floor, "division": terms.division}
     if terms.variant in EACH:

@@ -9,10 +9,12 @@ from scipy.special import expit, logit, ndtr, ndtri
 
 from confide.aggregator.procedures.bits.curve import Curve, fit_curve
 from confide.aggregator.procedures.certify import Search
+from confide.aggregator.procedures.levels import LevelSearch
 from confide.protocol.channels.bit import Bit
 from confide.protocol.methods.parts import BitTally
 
 Floats = NDArray[np.float64]
+Searching = Search | LevelSearch
 
 # How far above what a stage needs to pass at once its coverage should be, in standard errors; and
 # for the last stage, which nothing follows.
@@ -116,7 +118,7 @@ class Ahead:
 
 
 def place(
-    answers: Answers, search: Search, stage: Ahead, *, channel: Bit, alpha: float
+    answers: Answers, search: Searching, stage: Ahead, *, channel: Bit, alpha: float
 ) -> float | None:
     """The threshold to ask next, or None if none helps.
 
@@ -139,8 +141,9 @@ def place(
         near = lowest + stage.unit * _NEAR
         excess = np.unique(np.append(excess, near[near < most]))
         q = curve.threshold(goal + excess)
-        levels = np.array([search.level(float(at)) for at in q])
-        cost = _costs(excess, levels, stage, sigma=sigma, doubt=doubt, fallback=fallback)
+        noise = sigma / math.sqrt(max(stage.answers + stage.rest, 1))
+        critical = np.array([_pooled(search, float(at), noise) for at in q])
+        cost = _costs(excess, critical, stage, sigma=sigma, doubt=doubt, fallback=fallback)
         best = int(cost.argmin())
         q = q[best]
         if excess[best] - lowest <= (stage.unit * STAY if stage.rest else 0.0):
@@ -155,37 +158,58 @@ def place(
     return float(q) if q < search.certified else None
 
 
-def _sure(search: Search, stage: Ahead, *, sigma: float) -> float:
-    """The excess at which a stage passes at once nearly always."""
-    return (
-        (2 - float(ndtri(search.delta * search.early))) * sigma / math.sqrt(max(stage.answers, 1))
+def _at_once(search: Searching, noise: float, *, last: bool = False) -> float:
+    """The excess of the count with which a stage of this noise passes at once, every test of it."""
+    needed = (
+        above - float(ndtri(one.delta * (1.0 if last else one.early))) * noise
+        for above, one in search.tests
     )
+    return max(needed)
 
 
-def _scarce(search: Search, stage: Ahead, sigma: float) -> float:
+def _pooled(search: Searching, threshold: float, noise: float) -> float:
+    """The excess with which all answers to come, at this noise, pass a threshold in every test."""
+    needed = (
+        above - float(ndtri(min(max(one.level(threshold), 1e-300), 1 - 1e-12))) * noise
+        for above, one in search.tests
+        if threshold < one.certified
+    )
+    return max(needed, default=-math.inf)
+
+
+def _sure(search: Searching, stage: Ahead, *, sigma: float) -> float:
+    """The excess at which a stage passes at once nearly always."""
+    noise = sigma / math.sqrt(max(stage.answers, 1))
+    return 2 * noise + _at_once(search, noise)
+
+
+def _scarce(search: Searching, stage: Ahead, sigma: float) -> float:
     """The excess at which all answers to come together pass nearly always, near the top."""
-    critical = 2 - float(ndtri(min(max(search.level(TOP), 1e-300), 1 - 1e-12)))
-    return critical * sigma / math.sqrt(max(stage.answers + stage.rest, 1))
+    noise = sigma / math.sqrt(max(stage.answers + stage.rest, 1))
+    return 2 * noise + _pooled(search, TOP, noise)
 
 
-def _fresh(search: Search, stage: Ahead, *, sigma: float, doubt: float, fallback: float) -> float:
+def _fresh(
+    search: Searching, stage: Ahead, *, sigma: float, doubt: float, fallback: float
+) -> float:
     """The excess to ask for at full level: likely to pass at once, well below what is certified."""
     noise = sigma / math.sqrt(max(stage.answers, 1))
-    early = search.early if stage.rest else 1.0
     sure = SURE_AMONG_MANY if stage.among_many else SURE
     sure = sure if stage.rest else SURE_LAST
-    likely = -float(ndtri(search.delta * early)) * noise + sure * math.hypot(noise, doubt)
+    likely = _at_once(search, noise, last=not stage.rest) + sure * math.hypot(noise, doubt)
     if search.certified >= 1:
         return likely
     return min(GO_DOWN * (fallback - stage.unit), likely)
 
 
 def _costs(
-    excess: Floats, levels: Floats, stage: Ahead, *, sigma: float, doubt: float, fallback: float
+    excess: Floats, critical: Floats, stage: Ahead, *, sigma: float, doubt: float, fallback: float
 ) -> Floats:
-    """What asking all answers to come at these excesses is expected to cost."""
+    """What asking all answers to come at these excesses is expected to cost.
+
+    They pass where they show more than the critical excess.
+    """
     noise = sigma / math.sqrt(max(stage.answers + stage.rest, 1))
-    critical = -ndtri(np.clip(levels, 1e-300, 1 - 1e-12)) * noise
     if stage.rest:
         doubt, fallback = doubt / 2, min(fallback, LATER * sigma / math.sqrt(stage.rest))
     passes = ndtr((excess - critical) / math.hypot(noise, doubt))

@@ -4,6 +4,7 @@ Walking down the ladder, a record's X changes only where a label leaves its set.
 added up by rung and block in one pass over the reports; sums over the rungs give the rest.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,6 +66,24 @@ class SetValues:
         if most < k - most - 1:
             x[:, most + 1 : k - most] = x[:, most : most + 1]
         return x
+
+
+def at_level(
+    payoffs: Payoffs, channel: LabelChannel, *, alpha: float, level: float, largest: int = 0
+) -> Payoffs:
+    """The payoffs at coverage 1 - level of the same reports, from those at 1 - alpha.
+
+    They are a d + b, so their powers are sums of the powers of d.
+    """
+    low = x_range(channel, largest)[0]
+    scale = 1 - level - low
+    a, b = (1 - alpha - low) / scale, (level - alpha) / scale
+    powers = [np.broadcast_to(payoffs.sizes, payoffs.sums.shape[1:]), *payoffs.sums]
+    sums = [
+        sum(math.comb(power, i) * a**i * b ** (power - i) * powers[i] for i in range(power + 1))
+        for power in range(1, POWERS + 1)
+    ]
+    return Payoffs(np.stack(sums), payoffs.sizes, a * payoffs.most + b)
 
 
 @dataclass

@@ -14,10 +14,11 @@ import numpy as np
 
 from confide.aggregator.procedures.labels.betting import betting_evidence
 from confide.aggregator.procedures.labels.by_class import class_conditional
-from confide.aggregator.procedures.labels.payoffs import coverage_payoffs, x_range
+from confide.aggregator.procedures.labels.payoffs import at_level, coverage_payoffs, x_range
 from confide.aggregator.procedures.labels.sweep import noise_aware_threshold
 from confide.aggregator.procedures.ladder import Ladder, check_ladder, public_ladder
 from confide.aggregator.procedures.ladder_walk import check_promise, walk_down
+from confide.aggregator.procedures.levels import nothing_passed, threshold_of
 from confide.aggregator.procedures.owners.owner_labels import by_parts
 from confide.protocol.certificate import (
     DROPOUTS,
@@ -25,11 +26,15 @@ from confide.protocol.certificate import (
     LIARS_IN_ORDER,
     MIXTURE,
     PAC,
+    LabelRung,
+    Level,
     LocalCertificate,
+    promise_of,
 )
 from confide.protocol.channels.base import LabelChannel
 from confide.protocol.channels.registry import label_channels
 from confide.protocol.errors import BadInput
+from confide.protocol.levels import Levels
 from confide.protocol.methods.labels.in_clear import InClear
 from confide.protocol.methods.labels.query import LabelProcedure, LabelQuery, LabelTally
 from confide.protocol.methods.labels.terms import CLASS_CONDITIONAL, LabelTerms
@@ -151,37 +156,45 @@ def certified(
     ladder: Ladder | None = None,
     largest_set: int = 0,
     shown: InClear | None = None,
+    levels: Levels = (),
 ) -> LabelProcedure:
     """Walk a public ladder down from 1, and test each rung on all reports by betting.
 
     The certificate is PAC at 1 - alpha with no Delta. With `largest_set`, larger sets count as that
     many best labels of theirs. `shown` is what reports come with in clear, probabilities unless it
-    is given.
+    is given. With `levels`, pairs of alpha and delta, the same reports walk down once for each.
     """
-    check_promise(alpha, delta, max_corrupt)
+    check_promise(alpha, delta if delta or not levels else levels[0][1], max_corrupt)
     ladder = public_ladder() if ladder is None else check_ladder(ladder)
     tally = yield LabelQuery(channel, shown=shown)
     n = len(tally.reports)
     thresholds, payoffs = coverage_payoffs(
         tally, channel, ladder=ladder, alpha=alpha, largest=largest_set
     )
-    threshold, rungs = walk_down(
-        thresholds, *betting_evidence(payoffs, delta=delta, max_corrupt=max_corrupt)
-    )
+    found: list[Level] = []
+    rungs: tuple[LabelRung, ...] = ()
+    if levels:
+        for at, by in levels:
+            own = at_level(payoffs, channel, alpha=alpha, level=at, largest=largest_set)
+            evidence = betting_evidence(own, delta=by, max_corrupt=max_corrupt)
+            q, walked = walk_down(thresholds, *evidence)
+            found.append(Level(alpha=at, delta=by, threshold=q, rungs=walked[-2:]))
+        threshold = threshold_of(found, alpha=alpha, delta=delta)
+    else:
+        evidence = betting_evidence(payoffs, delta=delta, max_corrupt=max_corrupt)
+        threshold, rungs = walk_down(thresholds, *evidence)
     reason = None
     if threshold >= 1:
         reason = (
-            f"too few reports: {n} give log-capital {rungs[-1].log_capital:.2f}, "
-            f"{rungs[-1].needed:.2f} is needed"
-            if rungs
-            else "no rung below 1"
+            nothing_passed(found, alpha=alpha, delta=delta, n=n) if found else _too_few(n, rungs)
         )
     return LocalCertificate(
         method="labels",
         variant="certified",
-        kind=PAC,
+        kind=promise_of(found, delta),
         threshold=threshold,
         level=1 - alpha,
+        levels=tuple(found),
         alpha=alpha,
         delta=delta,
         n=n,
@@ -194,12 +207,23 @@ def certified(
     )
 
 
+def _too_few(n: int, rungs: tuple[LabelRung, ...]) -> str:
+    if not rungs:
+        return "no rung below 1"
+    last = rungs[-1]
+    return (
+        f"too few reports: {n} give log-capital {last.log_capital:.2f}, {last.needed:.2f} is needed"
+    )
+
+
 def of_plan(plan: Plan) -> LabelProcedure:
     """Make the procedure of a plan of this method."""
     terms = LabelTerms.of(plan.terms)
     own: dict[str, Any] = {"ladder": np.array(terms.ladder)} if terms.ladder else {}
     if terms.largest_set:
         own["largest_set"] = terms.largest_set
+    if terms.levels:
+        own["levels"] = terms.levels
     if terms.variant == CLASS_CONDITIONAL:
         own |= {"joint": terms.joint, "class_floor": terms.class_floor}
     if terms.variant in PART_VARIANTS:

@@ -4,11 +4,14 @@ from confide.protocol.cards.card import Layer
 from confide.protocol.cards.fields import as_rows, as_text, numbered, part_heading, part_rows
 from confide.protocol.cards.scatter import figure, scatter
 from confide.protocol.cards.tracks.base import REPORTS, Sections, Track
+from confide.protocol.certificate import BAND
 from confide.protocol.methods.base import LOCAL
 
 
 def _sections(formal: Layer) -> Sections:
-    shown = as_rows({k: v for k, v in formal["certificate"].items() if k != "strata"}, but="rungs")
+    nested = ("strata", "levels")
+    found = {name: value for name, value in formal["certificate"].items() if name not in nested}
+    shown = as_rows(found, but="rungs")
     strata = formal["certificate"].get("strata")
     if strata is not None:
         return [
@@ -21,12 +24,30 @@ def _sections(formal: Layer) -> Sections:
         (f"threshold {rung['threshold']:.6f}", as_text(rung))
         for rung in formal["certificate"]["rungs"]
     ]
-    found = [
+    tables = [
         ("Certificate", shown),
+        *_levels(formal),
         ("Clauses", as_rows(formal["flags"])),
         *_shuffling(formal["shuffle"]),
     ]
-    return [*found, ("Thresholds tested", rungs)] if rungs else found
+    return [*tables, ("Thresholds tested", rungs)] if rungs else tables
+
+
+def _levels(formal: Layer) -> Sections:
+    """A row for every level of a band or of an average: its threshold, and where it fails."""
+    levels = formal["certificate"].get("levels")
+    if levels is None:
+        return []
+    rows = [
+        (
+            f"coverage {1 - one['alpha']:.4g}",
+            f"threshold {one['threshold']:.6f}, but for probability {one['delta']:.3g}",
+        )
+        for one in levels
+    ]
+    band = formal["contract"]["kind"] == BAND
+    title = "Band: coverage that holds at every threshold" if band else "Levels of the average"
+    return [(title, rows)]
 
 
 def _shuffling(shuffle: Layer) -> Sections:
@@ -44,12 +65,19 @@ def _passed(rung: Layer) -> bool:
 
 
 def _picture(formal: Layer, _: Layer) -> str:
-    rungs = formal["certificate"]["rungs"]
+    certificate = formal["certificate"]
+    if "levels" in certificate:
+        covered = [(1 - one["alpha"], one["threshold"], True) for one in certificate["levels"]]
+        return figure(
+            scatter(covered, line=certificate["threshold"], x="coverage of a level", y="threshold"),
+            "The threshold of every level of coverage; the line is the one released.",
+        )
+    rungs = certificate["rungs"]
     points = [(float(i + 1), rung["threshold"], _passed(rung)) for i, rung in enumerate(rungs)]
     return figure(
         scatter(
             points,
-            line=formal["certificate"]["threshold"],
+            line=certificate["threshold"],
             x="threshold tested, in order",
             y="threshold",
         ),

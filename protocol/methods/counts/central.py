@@ -25,6 +25,7 @@ from confide.protocol.exact.grids import (
     grid_edges,
 )
 from confide.protocol.methods.base import (
+    AUTOMATIC,
     CENTRAL,
     Explanation,
     Terms,
@@ -159,6 +160,8 @@ class CentralTerms(Terms):
     def from_settings(cls, variant: str, settings: Mapping[str, Any]) -> Self:
         """A trusted mechanism that needs no delta is requested with a privacy-delta of 0."""
         edges, own = planned_edges(settings), parts_of(settings)
+        guarantee = str(settings["guarantee"])
+        check_choice("guarantee", guarantee, (AUTOMATIC, MARGINAL, PAC))
         bins = len(edges) or int(settings["bins"])
         delta = float(settings["privacy-delta"])
         epsilon, noised = float(settings["epsilon"]), variant == OWNER_NOISED
@@ -176,7 +179,7 @@ class CentralTerms(Terms):
             noise_variance=variance,
             grid=str(settings["grid"]),
             given_edges=edges,
-            delta=float(settings["failure-probability"]) if settings["guarantee"] == PAC else 0.0,
+            delta=float(settings["failure-probability"]) if guarantee == PAC else 0.0,
             **own,
         )
 

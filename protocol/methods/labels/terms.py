@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self
 
 from google.protobuf.message import Message
 
+from confide.protocol.certificate import BAND, MARGINAL
 from confide.protocol.channels.base import MOST_LABELS, LabelChannel
 from confide.protocol.channels.registry import AUTO, LABEL_CHANNELS, auto
 from confide.protocol.errors import BadInput, check_choice
@@ -29,7 +30,7 @@ from confide.protocol.methods.labels.in_clear import (
     check_any_labels,
 )
 from confide.protocol.methods.labels.query import LabelQuery
-from confide.protocol.methods.local import LocalTerms
+from confide.protocol.methods.local import LeveledTerms, LocalTerms
 from confide.protocol.methods.owner_terms import (
     EACH,
     FOR_EVERY_GROUP,
@@ -81,6 +82,8 @@ OF_EACH = {
     FOR_EVERY_GROUP: " in every group",
     PER_GROUP: " in each group",
 }
+# The levels of a marginal promise; more cost time and hardly win any coverage.
+MARGINAL_LEVELS = 20
 # The labels of a set, as expected where nothing is known of the model.
 USUAL_SET = 2.0
 # The records of a class, estimated, from which on a threshold below 1 is looked for.
@@ -88,7 +91,7 @@ CLASS_FLOOR = 100
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabelTerms(LocalTerms):
+class LabelTerms(LeveledTerms):
     """The terms of a campaign of labels.
 
     With `sent_features` owners send so many features of a record and the aggregator scores; without
@@ -129,6 +132,7 @@ class LabelTerms(LocalTerms):
         "sent-features": (),
         "provider-data": LADDERED,
         "largest-set": OF_SETS,
+        "guarantee": ("certified",),
         "joint": (CLASS_CONDITIONAL, *EACH),
         **PART_SETTINGS,
         "class-floor": (CLASS_CONDITIONAL,),
@@ -193,11 +197,13 @@ class LabelTerms(LocalTerms):
         if channel == AUTO:
             uniform = variant.startswith("published")
             channel = auto(k=int(settings["labels"]), epsilon=epsilon, uniform_noise=uniform).name
-        own: dict[str, Any] = {}
+        own: dict[str, Any] = {"delta": float(settings["failure-probability"])}
         if variant in LADDERED:
             own["ladder"] = tuple(settings.get("ladder", ()))
         if variant in OF_SETS:
             own["largest_set"] = _largest(settings)
+        if variant == "certified":
+            own |= cls._at_levels(channel, settings)
         if variant == CLASS_CONDITIONAL:
             own |= {
                 "joint": bool(settings.get("joint", False)),
@@ -211,11 +217,22 @@ class LabelTerms(LocalTerms):
             variant=variant,
             channel=channel,
             epsilon=epsilon,
-            delta=float(settings["failure-probability"]),
             max_corrupt=int(settings["max-corrupt"]),
             sent_features=_sent(settings),
             **own,
         )
+
+    @classmethod
+    def _at_levels(cls, channel: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields of the guarantee: all reports together test every level."""
+        made = LABEL_CHANNELS[channel](k=int(settings["labels"]), epsilon=settings["epsilon"])
+        variance = made.variance(min(USUAL_SET, made.k))
+
+        def error(alpha: float) -> float:
+            return math.sqrt(variance + alpha * (1 - alpha))
+
+        accepted = (MARGINAL, BAND)
+        return cls.leveled(settings, accepted=accepted, error=error, count=MARGINAL_LEVELS)
 
     def check(self, *, labels: int, alpha: float) -> None:
         check_any_labels(labels)

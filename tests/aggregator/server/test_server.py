@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confide.protocol.methods.pairs import PairTerms
 
 from confide.aggregator.campaigns.driver import run_campaign
 from confide.aggregator.campaigns.releases import read_release
@@ -15,6 +14,7 @@ from confide.aggregator.quantiles.histogram import Histogram
 from confide.aggregator.storage import views
 from confide.protocol.cards.card import AUDITOR, PUBLIC, parse_card, strata_of
 from confide.protocol.cards.verify.card import verify
+from confide.protocol.methods.labels.pairs import PairTerms
 from confide.protocol.plan import Plan, digest
 from confide.protocol.privacy.zcdp import search_variance
 from confide.protocol.wire import wire_pb2 as wire

@@ -12,7 +12,7 @@ from confide.protocol.cards.verify.counts import recompute
 from confide.protocol.cards.verify.findings import CLOSE, Finding, same
 from confide.protocol.cards.verify.local.rules import LocalRules, published_level, register
 from confide.protocol.cards.verify.local.strata import PARTS, STAGED, TOGETHER
-from confide.protocol.certificate import PLANNED_MIXTURE
+from confide.protocol.certificate import BAND, MARGINAL, PLANNED_MIXTURE
 
 ROUNDS = 10
 # Shares of the records in the stages of certified, by the records of the smallest owner that they
@@ -135,12 +135,15 @@ def _rest(found: Layer, planned: list[int], last: tuple[int, int]) -> tuple[int,
     """The answers planned after a stage, and its number, which is above that of the stage before.
 
     `last` are the answers that the card states, and the number of the stage before.
-    A part may skip stages of others, so the stage is the first whose rest is as stated.
+    A part, or a level, may skip stages of others, so the stage is the first whose rest is as
+    stated.
     """
     stated, before = last
-    if found["variant"] == "certified":
+    # One of several levels may skip a stage, as a part may.
+    skips = found["variant"] in STAGED or "levels" in found
+    if found["variant"] == "certified" and not skips:
         return sum(planned[before + 2 :]), before + 1
-    if found["variant"] not in STAGED:
+    if found["variant"] not in (*STAGED, "certified"):
         return 0, before + 1
     later = [sum(planned[i + 1 :]) for i in range(len(planned))]
     fits = [i for i in range(before + 1, len(planned)) if later[i] == stated]
@@ -226,6 +229,7 @@ register(
         shuffled=True,
         strata=PARTS,
         together=TOGETHER,
+        levels={"certified": (MARGINAL,), "one-shot": (MARGINAL, BAND)},
         adaptive=True,
         by_stage=("certified",),
     ),

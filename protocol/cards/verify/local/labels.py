@@ -8,6 +8,7 @@ from confide.protocol.cards.card import Layer
 from confide.protocol.cards.verify.findings import CLOSE, Finding, same
 from confide.protocol.cards.verify.local.rules import LocalRules, published_level, register
 from confide.protocol.cards.verify.local.strata import PARTS, TOGETHER
+from confide.protocol.certificate import BAND, MARGINAL
 from confide.protocol.channels.registry import label_channels
 
 
@@ -101,6 +102,7 @@ register(
         evidence=evidence,
         strata={"class-conditional": "class", **PARTS},
         together=TOGETHER,
+        levels={"certified": (MARGINAL, BAND)},
         in_order=("certified", "class-conditional", *PARTS),
     ),
 )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from confide.protocol.cards.card import Layer
 from confide.protocol.cards.verify.findings import CLOSE, Finding, number, same
+from confide.protocol.cards.verify.local.levels import leveled
 from confide.protocol.cards.verify.local.shuffled import shuffled
 from confide.protocol.cards.verify.local.strata import stratified
 from confide.protocol.cards.verify.released import decided, released_flags, released_score
@@ -18,6 +19,7 @@ from confide.protocol.certificate import (
     LIARS,
     LIARS_IN_ORDER,
     MIXTURE,
+    PAC,
     PLANNED_MIXTURE,
 )
 from confide.protocol.errors import BadInput
@@ -36,6 +38,8 @@ class LocalRules:
     which allow for lies state when liars speak; `in_order` names the variants that bet on reports
     one after the other, whose cards state it likewise; `by_stage` names those whose rungs are
     stages of the campaign, each on reports of its own, which may promise for a planned mixture.
+    `levels` says what variants may promise that follows from several levels of coverage, besides
+    PAC.
     """
 
     variants: tuple[str, ...]
@@ -48,6 +52,7 @@ class LocalRules:
     adaptive: bool = False
     in_order: tuple[str, ...] = ()
     by_stage: tuple[str, ...] = ()
+    levels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 RULES: dict[str, LocalRules] = {}
@@ -92,8 +97,12 @@ def local(formal: Layer) -> Iterator[Finding]:
     lies = contract["max_corrupt"]
     if by is None:
         yield same("released/strata", formal["released"].get("strata"), None)
-        yield from rules.evidence(found, lies)
+        kinds = rules.levels.get(found["variant"], ())
+        yield from leveled(formal, kinds, evidence=rules.evidence, max_corrupt=lies)
     elif "strata" in found:
+        yield same("certificate/kind", found["kind"], PAC)
+        yield same("certificate/levels", found.get("levels"), None)
+        yield same("released/band", formal["released"].get("band"), None)
         together = found["variant"] in rules.together
         yield from stratified(
             formal, by, together=together, evidence=rules.evidence, max_corrupt=lies

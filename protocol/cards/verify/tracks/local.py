@@ -17,7 +17,7 @@ def _compared(card: Card, plan: Plan) -> Iterator[Finding]:
     """Check the ladder, the parts that are covered and the mixture that was planned."""
     terms, found = LocalTerms.of(plan.terms), card.formal["certificate"]
     if terms.ladder:
-        parts = [found, *found.get("strata", {}).get("parts", [])]
+        parts = [found, *found.get("strata", {}).get("parts", []), *found.get("levels", [])]
         tested = {rung["threshold"] for part in parts for rung in part["rungs"]}
         rungs = tested <= {*terms.ladder}
         yield Finding("certificate/rungs", rungs, "thresholds of the plan's ladder")
@@ -27,6 +27,9 @@ def _compared(card: Card, plan: Plan) -> Iterator[Finding]:
     # A campaign that was hopeless from the start asked nobody.
     asked = found["n"] > 0 and terms.planned_mixture
     yield same("certificate/mixture", PLANNED_MIXTURE in found["assumptions"], asked)
+    levels = [(one["alpha"], one["delta"]) for one in found.get("levels", [])]
+    yield same("certificate/levels", levels, [*terms.levels])
+    yield same("contract/kind", card.formal["contract"]["kind"], terms.guarantee)
 
 
 def counted_reports(formal: Layer, contributors: Layer) -> Iterator[Finding]:
@@ -57,11 +60,21 @@ def _by_round(formal: Layer, found: Layer, plan: Plan) -> Iterator[Finding]:
         held = fits and one["owners"] <= min(found["owners"], one["reports"])
         yield Finding(f"{place}/{i}/owners", held, f"owners with {one['reports']} reports")
     certificate = formal["certificate"]
-    tested = [rung["n"] for rung in certificate["rungs"] if "n" in rung]
+    tested = _tested(certificate)
     if tested and certificate["variant"] in RULES[certificate["method"]].by_stage:
         stages = [one["reports"] for one in rounds[-len(tested) :]]
         drawn = PLANNED_MIXTURE in certificate["assumptions"]
         yield Finding(f"{place}/stages", drawn or stages == tested, f"{tested} were tested")
+
+
+def _tested(certificate: Layer) -> list[int]:
+    """The answers of each stage; levels share stages, told apart by the answers still to come."""
+    rungs = [rung for rung in certificate["rungs"] if "rest" in rung]
+    if "levels" in certificate:
+        shared = [rung for one in certificate["levels"] for rung in one["rungs"] if "rest" in rung]
+        by_rest = {rung["rest"]: rung for rung in shared}
+        rungs = [by_rest[rest] for rest in sorted(by_rest, reverse=True)]
+    return [rung["n"] for rung in rungs]
 
 
 def stated_contract(plan: Plan) -> Layer:
