@@ -4,8 +4,9 @@ Run with the project's environment: `python benchmarks/shuffled.py [--owners N] 
 [--no-kills]`. Owners are `confide-client contribute` processes on records of the embedded letters,
 drawn again and again. Both servers are killed while owners send, the shuffler again when its round
 is mixed, and the aggregator again as soon as it holds a part of it. Every report must be counted
-once, the aggregator's database must hold nothing of an owner, and the card must verify. A second
-campaign has 23,640 reports, the crowd of the example in docs/shuffler.md.
+once, the aggregator's database must hold nothing of an owner, and the card must verify and say the
+same epsilon of its round and of the plan's crowd, which is the whole round here. A second campaign
+has 23,640 reports, the crowd of the example in docs/shuffler.md.
 """
 
 import argparse
@@ -176,6 +177,7 @@ def report(campaign: Campaign, found: dict[str, Any], seconds: list[float], took
         and not found["traces"]
         and not found["broken"]
         and shuffle["n"] == campaign.owners * campaign.each == certificate["n"]
+        and shuffle["crowd_epsilon"] == shuffle["epsilon"]
     )
     print(
         f"{campaign.owners} owners, {found['reports']:,} reports, kills {dict(campaign.kills)}, "

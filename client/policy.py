@@ -160,7 +160,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "shufflers": (list,),
 }
 # Policies from before this clause mean the same without it.
-_MAY_MISS = {"shufflers": []}
+_MAY_MISS: dict[str, Any] = {"shufflers": []}
 
 
 def _policy(values: dict[str, Any]) -> Policy:

@@ -90,7 +90,7 @@ aggregator 0 4 procedures: calibration without I/O
 aggregator 0 5 quantiles: private quantiles
 aggregator 1 5 {BESIDE}:: keys clock logs process_status
 shuffler 0 0 cli: confide-shuffler: cli __main__ joining standing
-shuffler 1 0 relay: asks owners the queries, hands rounds over
+shuffler 1 0 relay: asks owners, closes and hands over: relay closing
 shuffler 2 0 mixing: a whole round in random order, signed
 shuffler 3 0 storage: mixed rounds, until they are held
 simulation 0 0 commands: confide: cli federation defaults predict_command

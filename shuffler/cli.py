@@ -179,8 +179,8 @@ def purge(
     campaign: Annotated[str, typer.Argument(help="id of the campaign, or how it begins")],
     db: Database = DEFAULT,
 ) -> None:
-    """Delete what is left of a campaign that is over: who sent, when, and the ids of reports. What
-    was handed over, and how much each owner sent, stays."""
+    """Delete what is left of a campaign that is over: whose batches there were, and ids of reports.
+    How much each owner sent, and how much was handed over, stays."""
     with clear_errors():
         store = open_store(db)
         print(f"{store.purge(store.campaign(campaign).id, now=time.time())} batches deleted")

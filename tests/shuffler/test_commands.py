@@ -13,7 +13,7 @@ from confide.protocol.plan import Plan
 from confide.shuffler.cli import app
 from tests.support.owners import PLAN
 from tests.support.servers import Place, aggregator, eventually, together
-from tests.support.shufflers import ShufflerPlace, sealed_contribution
+from tests.support.shufflers import ShufflerPlace, collected, sealed_contribution
 
 
 def shuffle(*words: object) -> tuple[int, str]:
@@ -90,7 +90,8 @@ def test_a_campaign_of_several_rounds_ends_in_a_card_that_owners_fetch_there(
     place: Place, shuffler: ShufflerPlace, tmp_path: Path
 ) -> None:
     """Certified bits ask eight rounds; each is mixed by itself, the smallest is the crowd, and the
-    published card comes to owners through the shuffler."""
+    published card comes to owners through the shuffler. `purge` deletes what is left; how much
+    came stays."""
     plan = shuffler.plan(crowd=20, expected_records=1_500, minimum_owners=3)
     campaign = place.campaign(plan)
     running = shuffler.relay(place.serve().port, campaign, owners=3)
@@ -116,3 +117,22 @@ def test_a_campaign_of_several_rounds_ends_in_a_card_that_owners_fetch_there(
     assert said.count("reports handed over, and held by the aggregator") == len(rounds)
     shown = json.loads(shuffle("status", "--db", shuffler.url, "--json")[1])
     assert [row["handed_over"] for row in shown[0]["rounds"]] == [one["reports"] for one in rounds]
+    kept = sum(shuffler.store.batches(campaign, number) for number in range(len(rounds)))
+    purge = ("purge", campaign, "--db", shuffler.url)
+    assert shuffle(*purge) == (0, f"{kept} batches deleted\n")
+    assert shuffle(*purge) == (0, "0 batches deleted\n")
+    assert json.loads(shuffle("status", "--db", shuffler.url, "--json")[1]) == shown
+
+
+def test_what_is_still_to_be_handed_over_is_not_purged(
+    place: Place, shuffler: ShufflerPlace, tmp_path: Path
+) -> None:
+    """`purge` of a campaign that is open is exit code 2, and deletes nothing; so is one of an id
+    that nobody has."""
+    plan = shuffler.plan(crowd=300, variant="one-shot")
+    campaign = collected(shuffler, place, plan, tmp_path / "owner", reports=300)
+    kept = shuffler.store.batches(campaign, 0)
+    assert kept > 0
+    assert shuffle("purge", campaign, "--db", shuffler.url)[0] == 2
+    assert shuffle("purge", "ff" * 8, "--db", shuffler.url)[0] == 2
+    assert shuffler.store.batches(campaign, 0) == kept

@@ -40,8 +40,15 @@ def hand_over(
     fewest: Fewest = ANY,
 ) -> wire.ReportBatch:
     sizes = [len(batch) for batch in given]
-    place = {"plan": NAME, "round_": round_, "fewest": fewest}
-    answer = mixed(given, **place, sizes=sizes, key=SHUFFLER, entropy=entropy)
+    answer = mixed(
+        given,
+        fewest=fewest,
+        plan=NAME,
+        round_=round_,
+        sizes=sizes,
+        key=SHUFFLER,
+        entropy=entropy,
+    )
     return parse(wire.Answer, answer).batch
 
 
