@@ -1,5 +1,6 @@
 """Owners that take part in a federated training, and its plan."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -51,13 +52,15 @@ def people(n: int, seed: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any
     return features, labels
 
 
-def learner(folder: Path, seed: int, policy: Policy = LEARNS) -> Respondent:
+def learner(
+    folder: Path, seed: int, policy: Policy | Callable[[], Policy] = LEARNS
+) -> Respondent:
     folder.mkdir(exist_ok=True)
     features, labels = people(400, seed)
     names = tuple(f"{seed}/{i}".encode() for i in range(400))
     return Respondent(
         records=Records(names, None, labels, None, features),
-        policy=lambda: policy,
+        policy=policy if callable(policy) else lambda: policy,
         ledger=Ledger(folder / "ledger.sqlite"),
         secret=bytes([seed]) * 32,
         entropy=SeededEntropy(seed),
