@@ -108,9 +108,8 @@ def able_places(
 ) -> list[int]:
     """The numbered places that may answer; none if they are too few, or the round is answered.
 
-    Payers of the other places leave the table in memory: what they have spent can only grow. A later
-    round is refused like its first answer would be now, if the limits do not allow any more what
-    its records have spent.
+    Payers of the other places leave the table in memory: what they have spent can only grow. A
+    later round is refused while the limits are below what its records have spent.
     """
     known = db.execute("SELECT 1 FROM persons LIMIT 1").fetchone() is not None
     if known and db.execute(_UNKNOWN_PERSONS).fetchone() is not None:
