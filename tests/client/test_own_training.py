@@ -175,7 +175,7 @@ def test_a_person_pays_for_one_record(place: Path) -> None:
     ("more", "says"),
     [
         (["--labels", "2"], "labels run from 0 to 2"),
-        (["--labels", "0"], "labels are 0; accepted is at least 1"),
+        (["--labels", "-1"], "labels are -1"),
         (["--architecture", "lstm"], "architecture is 'lstm'"),
         (["--architecture", ""], "architecture is empty"),
         (["--architecture", "mlp hidden=x"], "hidden is x"),
