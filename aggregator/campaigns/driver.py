@@ -230,8 +230,9 @@ def run_training(
 ) -> tuple[Learned, dict[str, int]]:
     """Run a plan of federated training; `tell` hears of every round that is counted.
 
-    `keep` may take rounds from elsewhere (`confide.aggregator.campaigns.unfinished`). Returns the
-    common weights, and how many answers were received by code.
+    `keep` may take rounds from elsewhere (`confide.aggregator.campaigns.unfinished`); since then
+    owners may have other ids, so that only those of one round are surely different ones. Returns
+    the common weights, and how many answers were received by code.
     """
     intake = Admission(plan)
     counted = asked_now(plan, ask, intake)
@@ -245,6 +246,8 @@ def run_training(
 
     learned: Learned = run_procedure(plan_procedure(plan, draw_afresh), told)
     check_learned(plan, learned, received=intake.codes, sizes=intake.counted.values())
+    if keep is not None:
+        check_owners(plan, max(learned.owners))
     return learned, dict(intake.codes)
 
 
