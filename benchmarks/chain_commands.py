@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from chain_comparison import Records
+from chain_comparison import SCORE, Records
 
 from confide.client.answering.participants import Participants
 from confide.client.home import Home
@@ -30,7 +30,7 @@ from tests.support.chains import Operator, Owner
 from tests.support.servers import Place, Running
 
 Row = dict[str, Any]
-TITLE, SCORE, ALPHA = "benchmark", "hps", 0.1
+TITLE, ALPHA = "benchmark", 0.1
 TRAINING = "training:federated-averaging"
 # On the records that did not train, and on those that did.
 ON_THE_REST = ("central:trusted", "central:owner-noised", "bits:certified")

@@ -4,7 +4,6 @@ Both train the network of the chain on the records that trained it, and calibrat
 calibrated it.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,9 +31,10 @@ from confide.protocol.privacy.renyi import training_noise
 from confide.protocol.scores.registry import SCORES
 from confide.protocol.scores.scoring import true_scores
 from confide.protocol.simulated.settings import ALWAYS
-from confide.simulation.driver import BitUsers, CountingOwner, drive
+from confide.simulation.driver import BitUsers, CountingOwner, NoisingOwners, drive
 
 Array = NDArray[Any]
+SCORE = "hps"
 # How far the noise of a step of one owner moves the weights (docs/training.md), and its rounds, of
 # which it averages the last quarter. Chosen by a few tries on USPS.
 ALONE_LENGTH, ALONE_ROUNDS = 0.3, 60
@@ -68,6 +68,9 @@ class Measured:
         return Measured(
             predict_file(model, records.features).astype(np.float32), records.labels.astype(int)
         )
+
+    def at(self, places: Array) -> "Measured":
+        return Measured(self.probs[places], self.labels[places])
 
     @property
     def accuracy(self) -> float:
@@ -149,11 +152,51 @@ def counted(settings: dict[str, Any], scores: Array) -> Certificate:
     return drive(plan_procedure(plan, draw_afresh), CountingOwner(scores))
 
 
-def trivial_share(plan: Plan, scores: Array, *, repeats: int) -> float:
-    """How often a campaign of bits ends without a threshold, over new orders and new noise."""
-    rng = np.random.default_rng(0)
-    found: Sequence[Certificate] = [
-        drive(plan_procedure(plan, draw_afresh), BitUsers(rng.permutation(scores), os_entropy))
-        for _ in range(repeats)
-    ]
-    return float(np.mean([one.threshold >= 1 for one in found]))
+@dataclass(frozen=True)
+class Again:
+    """A calibration of a chain, repeated in process: coverages on other records, thresholds."""
+
+    coverage: Array
+    thresholds: Array
+
+    def mean(self) -> str:
+        """The mean coverage, and the deviation of that mean over repetitions."""
+        error = self.coverage.std(ddof=1) / np.sqrt(len(self.coverage))
+        return f"{self.coverage.mean():.4f} ({error:.4f})"
+
+    @property
+    def trivial(self) -> float:
+        """How often no threshold came of it."""
+        return float(np.mean(self.thresholds >= 1))
+
+
+def again(
+    plan: Plan, *, trained: Measured, rest: Measured, calibrating: int, owners: int, repeats: int
+) -> Again:
+    """Repeat a calibration of one model with new noise, on the records that its plan asks.
+
+    Those that did not train are divided anew into so many for `calibrating` and the others, which
+    test; where those that trained calibrate, all others test.
+    """
+    rng, found = np.random.default_rng(0), []
+    for _ in range(repeats):
+        order = rng.permutation(len(rest.labels))
+        same = plan.terms.on_training_records
+        given = trained if same else rest.at(order[:calibrating])
+        test = rest if same else rest.at(order[calibrating:])
+        scores = rng.permutation(given.scores(SCORE))
+        certificate = drive(
+            plan_procedure(plan, draw_afresh), _answering(plan, scores, owners=owners)
+        )
+        found.append((test.sets(SCORE, certificate.threshold)[0], certificate.threshold))
+    coverage, thresholds = np.array(found).T
+    return Again(coverage, thresholds)
+
+
+def _answering(plan: Plan, scores: Array, *, owners: int) -> Any:
+    """What answers the queries of a plan for records with these scores."""
+    if plan.method == "bits":
+        return BitUsers(scores, os_entropy)
+    if plan.variant.endswith("owner-noised"):
+        return NoisingOwners(scores, owners, os_entropy)
+    return CountingOwner(scores)

@@ -29,7 +29,6 @@ from chain import TEST, card_row, comparisons, read_data, show, whole
 from chain_commands import (
     EPSILON,
     FINER_BINS,
-    SCORE,
     TRAIN_SHARE,
     TRAINING,
     gradient_lines,
@@ -38,7 +37,7 @@ from chain_commands import (
     training_settings,
     training_terms,
 )
-from chain_comparison import Measured, Records
+from chain_comparison import SCORE, Measured, Records
 
 from confide.aggregator.keys import create_keys, read_key
 from confide.client.home import Home

@@ -67,6 +67,7 @@ def explain(plan: Plan, policy: Policy) -> str:
             *_shuffling(plan, local=found.epsilon),
             *_chain(plan),
             *_scoring(plan, policy),
+            *_code(plan, policy),
             f"Your policy: {policy.epsilon_per_record:g} a record over its life, "
             f"{policy.epsilon_per_campaign:g} a campaign.",
             "",
@@ -107,6 +108,19 @@ def _chain(plan: Plan) -> tuple[str, ...]:
         f"the model epsilon {same:.4f}",
         f"beside the training, and any other record {rest:.4f}.",
     )
+
+
+def _code(plan: Plan, policy: Policy) -> tuple[str, ...]:
+    """Explain how a network of another package runs on records."""
+    if plan.terms.code is None or plan.terms.code not in policy.architectures:
+        return ()
+    if policy.vets(plan):
+        return (
+            "You list this network as vetted: it sees many records at once. That it treats each by "
+            "itself, whatever its",
+            "weights, is your own judgement, which no epsilon replaces.",
+        )
+    return ("The network is code of another package; it sees one record at a time.",)
 
 
 def _scoring(plan: Plan, policy: Policy) -> tuple[str, ...]:

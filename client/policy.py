@@ -28,6 +28,10 @@ KEYS = {
 # Other names of truths and ids: npz files have them in the plural, and csv files number them.
 SPELLED = re.compile("(label|target|id|person)s|(true|loss)[0-9]+")
 
+# A factory with its arguments and the digest of its package, and what marks one as vetted.
+Code = tuple[str, str, bytes]
+VETTED = "vetted"
+
 
 @dataclass(frozen=True)
 class Policy:
@@ -45,7 +49,8 @@ class Policy:
     probabilities_may_leave: bool = False
     features_may_leave: bool = False
     exact_counts_may_leave: bool = False
-    architectures: frozenset[tuple[str, str, bytes]] = frozenset()
+    architectures: frozenset[Code] = frozenset()
+    vetted_architectures: frozenset[Code] = frozenset()
     trained_models: bool = False
     columns_may_leave: frozenset[str] = frozenset()
     shufflers: frozenset[bytes] = frozenset()
@@ -81,6 +86,8 @@ class Policy:
             raise BadInput(
                 "vetted_models holds a digest that is not among models; list it there too"
             )
+        if not self.vetted_architectures <= self.architectures:
+            raise BadInput("vetted_architectures holds one that is not among architectures")
 
     def refusals(self, plan: Plan) -> list[int]:
         """Return the wire codes of all clauses that this plan breaks; empty if it is allowed."""
@@ -108,6 +115,12 @@ class Policy:
             and not (self.trained_models and plan.training and not plan.terms.shows_probabilities),
         }
         return [code for code, is_broken in broken.items() if is_broken]
+
+    def vets(self, plan: Plan) -> bool:
+        """Return whether what the plan runs on records here may see many of them at once."""
+        if plan.terms.uses_model:
+            return plan.model in self.vetted_models
+        return plan.terms.code in self.vetted_architectures
 
     @property
     def limits(self) -> SpendingLimits:
@@ -177,6 +190,7 @@ def _policy(values: dict[str, Any]) -> Policy:
                 f"{name} is {values[name]!r}; accepted is "
                 f"{' or '.join(kind.__name__ for kind in kinds)}"
             )
+    listed = [_architecture(value) for value in values["architectures"]]
     return Policy(
         epsilon_per_record=float(values["epsilon_per_record"]),
         epsilon_per_campaign=float(values["epsilon_per_campaign"]),
@@ -192,7 +206,8 @@ def _policy(values: dict[str, Any]) -> Policy:
         delta_per_record=float(values["delta_per_record"]),
         delta_per_campaign=float(values["delta_per_campaign"]),
         exact_counts_may_leave=values["exact_counts_may_leave"],
-        architectures=frozenset(map(_architecture, values["architectures"])),
+        architectures=frozenset(code for code, _ in listed),
+        vetted_architectures=frozenset(code for code, vetted in listed if vetted),
         trained_models=values["trained_models"],
         columns_may_leave=frozenset(map(_name, values["columns_may_leave"])),
         shufflers=frozenset(_unhex("shufflers", value) for value in values["shufflers"]),
@@ -206,12 +221,13 @@ def _name(value: Any) -> str:
     return value
 
 
-def _architecture(value: Any) -> tuple[str, str, bytes]:
-    """Read an entry of the list of architectures.
+def _architecture(value: Any) -> tuple[Code, bool]:
+    """Read an entry of the list of architectures, and whether it is vetted.
 
     It is a factory with its arguments and the digest of its package.
     """
-    text, _, digest = value.rpartition(" ") if isinstance(value, str) else ("", "", "")
+    words = value.removesuffix(f" {VETTED}") if isinstance(value, str) else ""
+    text, _, digest = words.rpartition(" ")
     name, arguments = read_architecture(text) if text.strip() else ("", {})
     if not is_factory(name) or re.fullmatch("[0-9a-fA-F]{64}", digest) is None:
         raise BadInput(
@@ -219,7 +235,7 @@ def _architecture(value: Any) -> tuple[str, str, bytes]:
             "arguments and 64 hexadecimal digits, as `confide-client allow architecture` writes "
             "them"
         )
-    return name, canonical(arguments), bytes.fromhex(digest)
+    return (name, canonical(arguments), bytes.fromhex(digest)), words != value
 
 
 def _unhex(name: str, value: Any) -> bytes:

@@ -68,6 +68,8 @@ trained_models = false
 # Networks of packages on this machine that may be trained on your records, each as "module:factory
 # argument=value digest of the package's files": `confide-client allow architecture NETWORK`. It is
 # code that you installed and that sees your records, run with these arguments and no others;
-# built-in networks need no entry.
+# built-in networks need no entry. It sees one record at a time, unless the entry ends with the word
+# vetted (`--vetted`): then it gets many at once, which is faster. You have looked into it, and
+# trust it to treat records one by one at any weights.
 architectures = []
 """

@@ -81,7 +81,7 @@ class Respondent:
         self._entropy, self._now = entropy, now
         self._results, self._computing = ModelResults(records, model, cache=cache), computing
         self._participants = Participants(records, ledger, secret)
-        self._trainer: tuple[bytes, Any] | None = None
+        self._trainer: tuple[tuple[bytes, bool], Any] | None = None
         self._route, self._receipts = route, receipts
 
     def lacks_model(self, plan: Plan) -> bool:
@@ -155,7 +155,7 @@ class Respondent:
             self._check_leaving(plan, plan_digest, name, policy=policy)
             return remembered
         self._check_model(plan, policy, aggregator=signer(signed_plan))
-        inside, positions = self._concerned(plan, plan_digest, asked, fewest=policy.minimum_group)
+        inside, positions = self._concerned(plan, plan_digest, asked, policy=policy)
         charged = _ledger_query(
             plan, policy, name=plan_digest, query=name, round_=round_, signed=signed_plan
         )
@@ -194,21 +194,23 @@ class Respondent:
         return answer
 
     def _concerned(
-        self, plan: Plan, plan_digest: bytes, asked: Query, *, fewest: int
+        self, plan: Plan, plan_digest: bytes, asked: Query, *, policy: Policy
     ) -> tuple[Array, NDArray[np.float64]]:
         """The records that a query concerns, and the positions of all; refuse too few or many."""
-        taking, positions = self._taking_part(plan, plan_digest)
+        taking, positions = self._taking_part(plan, plan_digest, vetted=policy.vets(plan))
         inside = taking[(positions[taking] >= asked.start) & (positions[taking] < asked.stop)]
-        if len(inside) < fewest:
+        if len(inside) < policy.minimum_group:
             raise Refused(wire.Code.GROUP_TOO_SMALL)
         if len(inside) * _report_bytes(plan) > MOST_ANSWER:
             raise Refused(wire.Code.TOO_LARGE)
         return inside, positions
 
-    def _taking_part(self, plan: Plan, plan_digest: bytes) -> tuple[Array, NDArray[np.float64]]:
+    def _taking_part(
+        self, plan: Plan, plan_digest: bytes, *, vetted: bool
+    ) -> tuple[Array, NDArray[np.float64]]:
         """The records that may answer a plan, and the positions of all; refuse what cannot run."""
         trained = self._ledger.charged(plan.training) if plan.training else set()
-        self._open_training(plan, plan_digest)
+        self._open_training(plan, (plan_digest, vetted))
         taking, positions = self._participants.taking_part(plan, plan_digest)
         if plan.terms.on_training_records:
             # Those that were charged for the training, and will be charged for this as well.
@@ -222,11 +224,12 @@ class Respondent:
     ) -> None:
         """Refuse to release an answer that the present policy does not allow.
 
-        Its records may have spent more, or be fewer, than the policy now allows, or their model may
-        have seen many of them at once and not be vetted any more.
+        Its records may have spent more, or be fewer, than the policy now allows, or their model or
+        network may have seen many of them at once and not be vetted any more.
         """
-        if plan.model not in policy.vetted_models and self._ledger.together(plan_digest, query):
-            raise Refused(wire.Code.MODEL_NOT_ALLOWED)
+        if not policy.vets(plan) and self._ledger.together(plan_digest, query):
+            code = plan.terms.code is not None
+            raise Refused(wire.Code.CODE_NOT_ALLOWED if code else wire.Code.MODEL_NOT_ALLOWED)
         if not self._ledger.may_leave(plan_digest, query, policy.limits):
             raise Refused(wire.Code.EPSILON_PER_RECORD)
 
@@ -244,16 +247,19 @@ class Respondent:
             trainer=None if self._trainer is None else self._trainer[1],
         )
 
-    def _open_training(self, plan: Plan, plan_digest: bytes) -> None:
-        """Make the network of a training ready before a record is read, or refuse it."""
-        if plan.terms.features is None or (self._trainer and self._trainer[0] == plan_digest):
+    def _open_training(self, plan: Plan, key: tuple[bytes, bool]) -> None:
+        """Make the network of a training ready before a record is read, or refuse it.
+
+        The key is the plan's digest and whether the network is vetted.
+        """
+        if plan.terms.features is None or (self._trainer and self._trainer[0] == key):
             return
         # Imported only by owners that train.
         from confide.client.training.local_round import Trainer
 
         try:
             terms = TrainingTerms.of(plan.terms)
-            self._trainer = plan_digest, Trainer(terms, computing=self._computing)
+            self._trainer = key, Trainer(terms, computing=self._computing, vetted=key[1])
         except BadInput as error:
             log.error("the network of this plan cannot be trained here: %s", error)
             raise Refused(wire.Code.CODE_NOT_ALLOWED) from None
@@ -290,5 +296,5 @@ def _ledger_query(
         round_=round_,
         rounds=plan.terms.rounds,
         training=None if plan.terms.features is None else plan.to_bytes(),
-        together=plan.terms.uses_model and plan.model in policy.vetted_models,
+        together=policy.vets(plan),
     )

@@ -232,8 +232,9 @@ def run_training(
 ) -> tuple[Learned, dict[str, int]]:
     """Run a plan of federated training; `tell` hears of every round that is counted.
 
-    `keep` may take rounds from elsewhere (`confide.aggregator.campaigns.unfinished`). Returns the
-    common weights, and how many answers were received by code.
+    `keep` may take rounds from elsewhere (`confide.aggregator.campaigns.unfinished`); since then
+    owners may have other ids, so that only those of one round are surely different ones. Returns
+    the common weights, and how many answers were received by code.
     """
     admission = Admission(plan)
     counted = asked_now(plan, ask, admission)
@@ -247,6 +248,8 @@ def run_training(
 
     learned: Learned = run_procedure(plan_procedure(plan, draw_afresh), told)
     check_learned(plan, learned, received=admission.codes, sizes=admission.counted.values())
+    if keep is not None:
+        check_owners(plan, max(learned.owners))
     return learned, dict(admission.codes)
 
 

@@ -8,7 +8,7 @@ import typer
 
 from confide.client.cli.options import DEFAULT_HOME, Folder, Yes, confirm
 from confide.client.home import Home
-from confide.client.policy import list_in
+from confide.client.policy import VETTED, list_in
 from confide.protocol.architectures.base import canonical
 from confide.protocol.architectures.factories import is_factory, source_digest
 from confide.protocol.architectures.registry import read_architecture
@@ -86,14 +86,20 @@ def allow_architecture(
             "'package.module:factory argument=value'"
         ),
     ],
+    *,
     home: Folder = DEFAULT_HOME,
+    vetted: Annotated[
+        bool,
+        typer.Option("--vetted", help="let it see many records at once: you have looked into it"),
+    ] = False,
     yes: Yes = False,
 ) -> None:
     """Let this network, of a package that you installed, be trained on your records.
 
     NETWORK is as in the plan: 'package.module:factory argument=value'. Built-in networks need no
     entry. The package runs as code on this machine and sees your records; it is allowed with these
-    arguments, and with the files that it has now and not when they have changed.
+    arguments, and with the files that it has now and not when they have changed. It sees one record
+    at a time unless you have vetted it, which is faster.
     """
     with clear_errors():
         name, arguments = read_architecture(network)
@@ -103,7 +109,12 @@ def allow_architecture(
         print(f"The network {name} may be trained on your records. It is code: read it first.")
         print("It is run with the arguments", canonical(arguments))
         print("Its package has files with the digest", digest)
-        value = " ".join([*network.split(), digest])
+        if vetted:
+            print(
+                "It will see many records at once. Code that lets them meet, perhaps only at "
+                "weights made for it, can report one through the gradients of all the others."
+            )
+        value = " ".join([*network.split(), digest, *([VETTED] if vetted else [])])
         _add_to_policy(Home(home), {"architectures": value}, yes=yes)
 
 

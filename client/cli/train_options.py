@@ -19,8 +19,15 @@ if TYPE_CHECKING:
 class NetworkOptions:
     """The network, its privacy and its training."""
 
-    labels: Annotated[int, typer.Option(help="number of labels, which are 0 to N - 1")]
     epsilon: Annotated[float, typer.Option(help="the most that a record may lose (replace-one)")]
+    labels: Annotated[int, typer.Option(help="number of labels, which are 0 to N - 1")] = 0
+    target_range: Annotated[
+        tuple[float, float],
+        typer.Option(
+            metavar="LOW HIGH",
+            help="for numbers in place of labels: public limits, to which targets are clipped",
+        ),
+    ] = (0.0, 0.0)
     architecture: Annotated[
         str,
         typer.Option(
@@ -61,10 +68,16 @@ class NetworkOptions:
             found = "no features" if shape is None else f"features of shape {shape}"
             raise BadInput(f"a record has {found}; accepted are features in a row")
         low, high = self.feature_range
+        numbers = self.target_range != (0.0, 0.0)
+        if numbers == (self.labels > 0):
+            raise BadInput(
+                f"labels are {self.labels} and targets run from {self.target_range[0]:g} to "
+                f"{self.target_range[1]:g}; accepted is one of --labels and --target-range"
+            )
         training = OwnTraining.of(
             self.architecture,
             features=records.features.shape[1],
-            outputs=self.labels,
+            outputs=self.labels or 1,
             epsilon=self.epsilon,
             delta=self.delta,
             epochs=self.epochs,
@@ -75,6 +88,8 @@ class NetworkOptions:
             low=low,
             high=high,
             centre=self.centre,
+            target_low=self.target_range[0],
+            target_high=self.target_range[1],
         )
         training.check(records.truth)
         return training

@@ -91,6 +91,7 @@ class Ledger:
 
         A plan that asks the owner as a whole is charged in full with its first query. Those charged
         then, and no others, take part in later ones: one query a round and at most `rounds` in all.
+        These are refused while the limits are below what those records have spent.
 
         `prepare` is called once before anything is drawn, if there is an answer to draw; an error
         of it charges nothing. If drawing fails the charge stays: the other side learns of the

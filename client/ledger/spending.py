@@ -4,9 +4,10 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from confide.client.ledger.charges import Cost, LedgerQuery, SpendingLimits
-from confide.protocol.errors import BadInput
+from confide.protocol.errors import BadInput, Refused
 from confide.protocol.wire import wire_pb2 as wire
 
 # The queries of one plan with one digest: at most one row.
@@ -107,7 +108,8 @@ def able_places(
 ) -> list[int]:
     """The numbered places that may answer; none if they are too few, or the round is answered.
 
-    Payers of the other places leave the table in memory: what they have spent can only grow.
+    Payers of the other places leave the table in memory: what they have spent can only grow. A
+    later round is refused while the limits are below what its records have spent.
     """
     known = db.execute("SELECT 1 FROM persons LIMIT 1").fetchone() is not None
     if known and db.execute(_UNKNOWN_PERSONS).fetchone() is not None:
@@ -120,6 +122,9 @@ def able_places(
     if asked.rounds and rounds:
         if asked.round_ in rounds or len(rounds) >= asked.rounds:
             return []
+        first = {"plan": plan, "query": None, "campaign": asked.campaign, "key": asked.aggregator}
+        if not _within(db, first, limits):
+            raise Refused(wire.Code.EPSILON_PER_RECORD)
         excluded = _WERE_NOT_CHARGED
     elif cost.within(limits.record) and cost.within(limits.campaign):
         excluded = _CANNOT_BE_CHARGED
@@ -203,6 +208,11 @@ def may_leave(db: sqlite3.Connection, plan: bytes, query: bytes, *, limits: Spen
     if row is None:
         return True
     values = dict(zip(("plan", "query", "campaign"), row, strict=True)) | {"key": None}
+    return _within(db, values, limits)
+
+
+def _within(db: sqlite3.Connection, values: dict[str, Any], limits: SpendingLimits) -> bool:
+    """Whether the records that a query, or its plan, was charged to are enough, within limits."""
     count, *totals = db.execute(_TOTALS, values).fetchone()
     in_life, in_campaign = Cost(*totals[:2]), Cost(*totals[2:])
     return (

@@ -4,18 +4,25 @@ from dataclasses import dataclass
 
 from confide.protocol.errors import BadInput
 
-AUTO, SINGLE = "auto", "single"
+AUTO, ALONE, SINGLE = "auto", "alone", "single"
 # In the order in which they are tried.
 ENGINE_NAMES = ("stack", "ghost", "hooks", "functional", SINGLE)
+# Those that compute a function of one record, so that no other record is there to be mixed with.
+ENGINES_ALONE = ("functional", SINGLE)
+_TRIED = {AUTO: ENGINE_NAMES, ALONE: ENGINES_ALONE}
 DEVICE_WORDS = "where networks are trained: auto, cpu, cuda or cuda:N"
-ENGINE_WORDS = f"what finds a network's gradients: auto, {', '.join(ENGINE_NAMES)}; hooks is Opacus"
+ENGINE_WORDS = (
+    f"what finds a network's gradients: auto, alone (functional or single), "
+    f"{', '.join(ENGINE_NAMES)}; hooks is Opacus"
+)
 
 
 @dataclass(frozen=True)
 class Computing:
     """The owner's choice, never a plan's: the gradients are the same up to rounding.
 
-    `engine` is one of `confide.client.training.engines`, or `auto` for the first that fits.
+    `engine` is one of `confide.client.training.engines`, `auto` for the first that fits, or `alone`
+    for the first that computes a function of one record.
     """
 
     device: str = AUTO
@@ -26,10 +33,29 @@ class Computing:
 
 
 def check_engine(name: str) -> None:
-    """Accept the name of an engine, or `auto`."""
-    if name not in (AUTO, *ENGINE_NAMES):
-        names = ", ".join(map(repr, ENGINE_NAMES))
-        raise BadInput(f"engine is {name!r}; accepted are {AUTO!r}, {names}")
+    """Accept the name of an engine, `auto` or `alone`."""
+    if name not in (*_TRIED, *ENGINE_NAMES):
+        names = ", ".join(map(repr, (*_TRIED, *ENGINE_NAMES)))
+        raise BadInput(f"engine is {name!r}; accepted are {names}")
+
+
+def engines_of(choice: str) -> tuple[str, ...]:
+    """The engines that a choice stands for, in the order in which they are tried."""
+    check_engine(choice)
+    return _TRIED.get(choice, (choice,))
+
+
+def one_by_one(choice: str) -> str:
+    """The same choice for a network that may not see records together; refuse one that shows it."""
+    if choice == AUTO:
+        return ALONE
+    if set(engines_of(choice)) <= set(ENGINES_ALONE):
+        return choice
+    raise BadInput(
+        f"engine is {choice!r}, which takes records in batches, and this network of another "
+        "package is not listed as vetted; accepted are 'auto', 'alone', 'functional' and 'single', "
+        "or `confide-client allow architecture --vetted`"
+    )
 
 
 USUAL = Computing()

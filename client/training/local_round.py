@@ -29,10 +29,13 @@ class Trainer:
     """The network of a plan, ready to be trained on this machine.
 
     Making one reads no record. It is refused with `BadInput` if the network is not installed here
-    as the plan names it, or treats records together.
+    as the plan names it, or treats records together. A network of another package sees one record
+    at a time unless its owner has vetted it.
     """
 
-    def __init__(self, terms: TrainingTerms, *, computing: Computing = USUAL) -> None:
+    def __init__(
+        self, terms: TrainingTerms, *, computing: Computing = USUAL, vetted: bool = False
+    ) -> None:
         self._terms = terms
         self.sums = open_sums(
             terms.network(),
@@ -40,6 +43,7 @@ class Trainer:
             centre=terms.centre,
             batch=terms.batch,
             computing=computing,
+            alone=terms.code is not None and not vetted,
             span=terms.span,
         )
 

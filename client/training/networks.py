@@ -8,12 +8,13 @@ device, in micro-batches at which a record's gradient has the same bits in any c
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from confide.client.training.computing import AUTO, USUAL, Computing
+from confide.client.training.computing import AUTO, USUAL, Computing, one_by_one
 from confide.client.training.layers import Stack
 from confide.protocol.architectures.base import Network, Span, scaled, shares, split_weights
 from confide.protocol.exact.sampling import Entropy
@@ -36,13 +37,18 @@ def open_sums(
     centre: float,
     batch: float,
     computing: Computing = USUAL,
+    alone: bool = False,
     span: Span | None = None,
 ) -> Sums:
     """Return the clipped sums of a network; refuse one that treats records together.
 
-    `batch` is about the number of records of a step, for the size of micro-batches. `span` is the
-    range of targets, if the network learns numbers instead of labels.
+    With `alone`, torch computes a function of one record: what no trial shows, at weights that
+    others choose, cannot mix records either. `batch` is about the number of records of a step, for
+    the size of micro-batches. `span` is the range of targets, if the network learns numbers instead
+    of labels.
     """
+    if alone:
+        computing = replace(computing, engine=one_by_one(computing.engine))
     widths = network.widths
     if widths is None or computing.engine != AUTO:
         return _TorchSums(
@@ -63,6 +69,8 @@ def count_errors(
 ) -> int:
     """How many records the network predicts wrongly; a label that it does not have is wrong.
 
+    So is a record on which it fails: an error would tell of it.
+
     Other networks than stacks see one record at a time: in a batch, the last bits of a record's
     outputs may depend on its company, and with weights chosen for it they decide a prediction.
     """
@@ -80,8 +88,15 @@ def count_errors(
     wrong = 0
     with torch.no_grad(), one_thread(torch.device("cpu")):
         for place, label in enumerate(labels):
-            wrong += int(module(records[place : place + 1]).argmax()) != int(label)
+            wrong += _predicted(module, records[place : place + 1]) != int(label)
     return wrong
+
+
+def _predicted(module: Any, record: Any) -> int | None:
+    try:
+        return int(module(record).argmax())
+    except Exception:
+        return None
 
 
 class _TorchSums:

@@ -22,10 +22,18 @@ from confide.client.records.records import Records
 from confide.client.training.checkpoint import about
 from confide.client.training.computing import Computing
 from confide.client.training.descent import Schedule
-from confide.client.training.networks import cross_entropy_loss, load_weights
+from confide.client.training.networks import cross_entropy_loss, load_weights, squared_loss
 from confide.client.training.private_training import train as train_privately
 from confide.client.training.weights_file import pack_weights, weights_of
-from confide.protocol.architectures.base import Network, Weights, canonical, scaled
+from confide.protocol.architectures.base import (
+    Network,
+    Span,
+    Weights,
+    canonical,
+    check_span,
+    scaled,
+    shares,
+)
 from confide.protocol.architectures.export import to_onnx, with_range
 from confide.protocol.architectures.factories import is_factory, source_digest
 from confide.protocol.architectures.registry import open_network, read_architecture
@@ -49,6 +57,9 @@ class OwnTraining:
     `centre` as 0. (epsilon, delta) is the most that a record may lose. Without a noise multiplier
     the noise is the least with which all epochs fit; with one, training ends before the step that
     would not fit.
+
+    A network of numbers has one output and no labels; its targets are clipped to those from
+    `target_low` to `target_high`, which are public.
     """
 
     architecture: str
@@ -66,6 +77,8 @@ class OwnTraining:
     low: float = 0.0
     high: float = 1.0
     centre: float = 0.5
+    target_low: float = 0.0
+    target_high: float = 0.0
 
     @classmethod
     def of(cls, architecture: str, **numbers: Any) -> Self:
@@ -80,8 +93,13 @@ class OwnTraining:
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
         check_probability("delta", self.delta)
-        if self.outputs < 1:
-            raise BadInput(f"labels are {self.outputs}; accepted is at least 1")
+        if self.span is not None:
+            check_span(self.target_low, self.target_high, labels=0)
+        if self.outputs < 1 or (self.span is not None and self.outputs != 1):
+            raise BadInput(
+                f"labels are {self.outputs}; accepted is at least 1, or a range of targets for "
+                "numbers"
+            )
         for name, value in (("batch", self.batch), ("learning_rate", self.rate)):
             check_limit(name, value)
         check_limit("clip", self.clip)
@@ -96,6 +114,12 @@ class OwnTraining:
                 "order, at a finite distance"
             )
 
+    @property
+    def span(self) -> Span | None:
+        """The range of targets of a network of numbers; None for one of labels."""
+        span = self.target_low, self.target_high
+        return None if span == (0.0, 0.0) else span
+
     def network(self) -> Network:
         """Return the network; that of a factory is imported if its files are still the same."""
         return open_network(
@@ -106,18 +130,9 @@ class OwnTraining:
             outputs=self.outputs,
         )
 
-    def check(self, labels: NDArray[Any]) -> None:
-        """Accept labels and a network that can be trained and written as a model."""
-        if labels.dtype.kind == "f":
-            raise BadInput(
-                "the records hold targets, which are numbers; accepted are labels: networks of "
-                "numbers are trained in campaigns"
-            )
-        if not 0 <= int(labels.min()) <= int(labels.max()) < self.outputs:
-            raise BadInput(
-                f"labels run from {labels.min()} to {labels.max()} and the network has "
-                f"{self.outputs} outputs; accepted are labels from 0 to {self.outputs - 1}"
-            )
+    def check(self, truth: NDArray[Any]) -> None:
+        """Accept labels or targets, and a network that can be trained and written as a model."""
+        self._check_truth(truth)
         try:
             network = self.network()
             if network.size > MOST_WEIGHTS:
@@ -135,10 +150,25 @@ class OwnTraining:
                 "network that torch can make and write as ONNX"
             ) from error
 
+    def _check_truth(self, truth: NDArray[Any]) -> None:
+        numbers = truth.dtype.kind == "f"
+        if numbers != (self.span is not None):
+            held = "targets, which are numbers" if numbers else "labels"
+            asked = "a range of targets" if numbers else "a number of labels"
+            raise BadInput(f"the records hold {held}; accepted is a training with {asked}")
+        if not numbers and not 0 <= int(truth.min()) <= int(truth.max()) < self.outputs:
+            raise BadInput(
+                f"labels run from {truth.min()} to {truth.max()} and the network has "
+                f"{self.outputs} outputs; accepted are labels from 0 to {self.outputs - 1}"
+            )
+
     @property
     def settings(self) -> str:
         """All public numbers of this training, as text."""
-        return json.dumps(asdict(self) | {"source": self.source.hex()})
+        values = asdict(self) | {"source": self.source.hex()}
+        if self.span is None:
+            del values["target_low"], values["target_high"]
+        return json.dumps(values)
 
     def digest(self, records: Records) -> bytes:
         """A name for this training on these records: the same again is not charged again."""
@@ -205,14 +235,14 @@ class OwnTraining:
         """Train on these rows, from the checkpoint if there is one; return the file of weights."""
         assert records.features is not None
         schedule, asked = self.schedule(len(rows))
-        network = self.network()
+        network, span = self.network(), self.span
         module = network.module().float()
         load_weights(module, network, network.first_weights())
         trained = train_privately(
             module,
             self.seen(records.features[rows]),
-            records.truth[rows],
-            loss=cross_entropy_loss,
+            records.truth[rows] if span is None else shares(records.truth[rows], span),
+            loss=cross_entropy_loss if span is None else squared_loss,
             schedule=schedule,
             optimizer=lambda parameters: torch.optim.Adam(parameters, lr=self.rate),
             device=computing.device,
@@ -239,7 +269,7 @@ class OwnTraining:
 
     def model(self, weights: Weights) -> bytes:
         """Return the ONNX file of the network, which takes features as they are in the records."""
-        file = to_onnx(self.network(), weights, centre=self.centre)
+        file = to_onnx(self.network(), weights, centre=self.centre, span=self.span)
         if (self.low, self.high) == _UNIT:
             return file
         return with_range(file, low=self.low, high=self.high)
@@ -250,7 +280,7 @@ class OwnTraining:
             "arguments": json.loads(self.arguments),
             "source": self.source.hex(),
             "features": self.features,
-            "labels": self.outputs,
+            **({"labels": self.outputs} if self.span is None else {"target_range": self.span}),
             "feature_range": [self.low, self.high],
             "centre": self.centre,
             "adjacency": REPLACE_ONE,

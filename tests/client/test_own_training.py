@@ -175,7 +175,7 @@ def test_a_person_pays_for_one_record(place: Path) -> None:
     ("more", "says"),
     [
         (["--labels", "2"], "labels run from 0 to 2"),
-        (["--labels", "0"], "labels are 0; accepted is at least 1"),
+        (["--labels", "-1"], "labels are -1"),
         (["--architecture", "lstm"], "architecture is 'lstm'"),
         (["--architecture", ""], "architecture is empty"),
         (["--architecture", "mlp hidden=x"], "hidden is x"),
@@ -192,7 +192,10 @@ def test_a_person_pays_for_one_record(place: Path) -> None:
         (["--epochs", "1e9"], "at most 1048576"),
         (["--batch", "0"], "batch is 0"),
         (["--rate", "0"], "learning_rate is 0.0"),
-        (["--engine", "fast"], "engine is 'fast'; accepted are 'auto', 'stack', 'ghost', 'hooks'"),
+        (
+            ["--engine", "fast"],
+            "engine is 'fast'; accepted are 'auto', 'alone', 'stack', 'ghost', 'hooks'",
+        ),
         (["--clip", "inf"], "clip is inf"),
         (["--noise-multiplier", "0.2"], "one step"),
         (["--feature-range", "1", "0"], "in order"),

@@ -1,5 +1,6 @@
 """Owners that take part in a federated training, and its plan."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from confide.client.ledger.ledger import Ledger
 from confide.client.policy import Policy
 from confide.client.records.records import Records
 from confide.client.respond import Respondent
+from confide.client.training.computing import USUAL, Computing
 from confide.protocol.exact.sampling import Entropy, SeededEntropy
 from confide.protocol.methods.training.query import TrainingQuery
 from confide.protocol.methods.training.terms import TrainingTerms
@@ -51,13 +53,13 @@ def people(n: int, seed: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any
     return features, labels
 
 
-def learner(folder: Path, seed: int, policy: Policy = LEARNS) -> Respondent:
+def learner(folder: Path, seed: int, policy: Policy | Callable[[], Policy] = LEARNS) -> Respondent:
     folder.mkdir(exist_ok=True)
     features, labels = people(400, seed)
     names = tuple(f"{seed}/{i}".encode() for i in range(400))
     return Respondent(
         records=Records(names, None, labels, None, features),
-        policy=lambda: policy,
+        policy=policy if callable(policy) else lambda: policy,
         ledger=Ledger(folder / "ledger.sqlite"),
         secret=bytes([seed]) * 32,
         entropy=SeededEntropy(seed),
@@ -78,16 +80,18 @@ def rows(
     labels: Any,
     folder: Path,
     *,
-    policy: Policy = LEARNS,
+    policy: Policy | Callable[[], Policy] = LEARNS,
     secret: int = 1,
     entropy: Entropy | None = None,
+    computing: Computing = USUAL,
 ) -> Respondent:
     folder.mkdir(exist_ok=True)
     return Respondent(
         records=Records(tuple(str(i).encode() for i in range(n)), None, labels, None, features),
-        policy=lambda: policy,
+        policy=policy if callable(policy) else lambda: policy,
         ledger=Ledger(folder / "ledger.sqlite"),
         secret=bytes([secret]) * 32,
         entropy=entropy or SeededEntropy(1),
         now=lambda: NOW,
+        computing=computing,
     )

@@ -173,16 +173,17 @@ def test_supernodes_train_a_head_and_calibrate_it(deployment: Path) -> None:
 def test_a_chain_of_a_factory_survives_a_kill_and_waits_for_its_owners(
     deployment: Path, links: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SuperLink and ServerApp are killed (SIGKILL) after a round of a factory's convolutions, one
-    owner's by Opacus. Started again the run asks for the rest: its weights are those of the answers
-    in the ledgers, bit for bit, and nobody pays twice. It ends for owners to list the model, and
-    then goes on."""
+    """SuperLink and ServerApp are killed (SIGKILL) after a round of a factory's convolutions. The
+    owner that has vetted it takes batches by Opacus, the other one record at a time. Started again,
+    the run asks for the rest: its weights are those of the answers in the ledgers, bit for bit, and
+    nobody pays twice. It ends for owners to list the model, and then goes on."""
     package = write_package(deployment / SITE / "networks_of_a_package")
     monkeypatch.syspath_prepend(str(package.parent))
     factory, out = f"{package.name}.models:convolutions", deployment / "out"
     homes = [Home(deployment / f"home{number}") for number in range(NODES)]
-    for home in homes:
-        assert client("allow", "architecture", factory, "--home", home.folder, "--yes")[0] == 0
+    for home, vetted in zip(homes, (["--vetted"], []), strict=True):
+        listed = client("allow", "architecture", factory, "--home", home.folder, "--yes", *vetted)
+        assert listed[0] == 0
     known = [home.ledger().campaigns() for home in homes]
     card_file = out / "central-trusted.card.json"
     card_file.unlink(missing_ok=True)
@@ -213,6 +214,8 @@ def test_a_chain_of_a_factory_survives_a_kill_and_waits_for_its_owners(
         assert client("allow", "model", name, "--home", home.folder, "--yes")[0] == 0
     assert outcome(deployment, run(listed=True)) == "finished:completed"
     assert not (out / "unfinished").exists()
+    logs = [(deployment / f"node{number}.log").read_text() for number in range(NODES)]
+    assert ["gradients by engine functional on cpu" in log for log in logs] == [False, True]
 
     card = read_card(card_file)
     assert [found.clause for found in verify(card) if not found.holds] == []

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from confide.client.training.computing import AUTO, ENGINE_NAMES, SINGLE, check_engine
+from confide.client.training.computing import AUTO, ENGINE_NAMES, SINGLE, engines_of
 from confide.client.training.engines.clipper import Clipper
 from confide.client.training.engines.closed_form import ClosedForm
 from confide.client.training.engines.fixed_shapes import fixed_shapes, made_up_weights
@@ -45,11 +45,10 @@ def make_clipper(
     `batch` is the expected number of records in a step, which is public: micro-batches need not be
     larger.
     """
-    check_engine(engine)
-    _check_weights(model)
+    weights = _count_weights(model)
     held = _saved_numbers(model, loss, like)
     refused: NotApplicable | None = None
-    for name in ENGINES if engine == AUTO else (engine,):
+    for name in engines_of(engine):
         try:
             tried = ENGINES[name](made_up_weights(model), loss)
             # One row shows whether the engine applies, and what it holds.
@@ -57,7 +56,10 @@ def make_clipper(
             numbers = held + 2 * sum(t.numel() for part in parts for t in part.tensors)
             most = 1 if name == SINGLE else _most_rows(numbers, batch)
             shapes = fixed_shapes(tried, like, most)
-            found = Clipper(name, ENGINES[name](model, loss), clip, shapes)
+            # What fails on made-up rows too is not a record's fault, and is not hidden.
+            rows = like[0][: shapes[0]], like[1][: shapes[0]]
+            Clipper(name, tried, clip, shapes, weights).attempt(*rows, shape=shapes[0])
+            found = Clipper(name, ENGINES[name](model, loss), clip, shapes, weights)
         except NotApplicable as error:
             refused = error
             continue
@@ -69,7 +71,8 @@ def make_clipper(
     raise refused
 
 
-def _check_weights(model: nn.Module) -> None:
+def _count_weights(model: nn.Module) -> int:
+    """How many weights are trained, if they can be."""
     if any(parameter.dtype != torch.float64 for parameter in model.parameters()):
         raise BadInput("the model has weights that are not float64; accepted is model.double()")
     weights = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
@@ -77,6 +80,7 @@ def _check_weights(model: nn.Module) -> None:
         raise BadInput(
             f"the model has {weights} weights to train; accepted are 1 to {MOST_WEIGHTS}"
         )
+    return weights
 
 
 def _saved_numbers(model: nn.Module, loss: Loss, like: tuple[Tensor, Tensor]) -> int:

@@ -1,14 +1,21 @@
 """Clipping of per-record gradients and their sum on the lattice, whichever engine finds them.
 
-Records go through the model in micro-batches of fixed shapes, filled up with rows of 0 that have no
-share. At these shapes a record's loss, gradient and factor have the same bits at every place and
-beside any other records (`confide.client.training.engines.fixed_shapes`), so these change nothing
-but the order in which float64 adds. FLOAT_MARGIN of `confide.protocol.exact.lattice` covers that:
-GROUP records (or the largest shape, if that is more) are added first and the sums of groups after,
-so that a sum has at most MOST_CHUNK + 2 + MOST_BATCH / MOST_CHUNK roundings in a row, as the bound
-there assumes, however small a micro-batch is.
+Records go through the model in micro-batches of fixed shapes, filled up with copies of a record
+that have no share. At these shapes a record's loss, gradient and factor have the same bits at every
+place and beside any other records (`confide.client.training.engines.fixed_shapes`), so these change
+nothing but the order in which float64 adds. FLOAT_MARGIN of `confide.protocol.exact.lattice` covers
+that: GROUP records (or the largest shape, if that is more) are added first and the sums of groups
+after, so that a sum has at most MOST_CHUNK + 2 + MOST_BATCH / MOST_CHUNK roundings in a row, as the
+bound there assumes, however small a micro-batch is.
+
+A record on which model or loss raises an error counts as 0, and no other record does: an error that
+left, or that took other records with it, would tell that such a record is there. A micro-batch with
+an error is taken apart until the records that raise it are alone. Filled up with copies of its own
+record, a shape fails for that record or not at all. Assumed is that what dropout draws decides no
+error.
 """
 
+import logging
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -23,6 +30,8 @@ from confide.client.training.engines.parts import Engine, GradientPart, norms
 from confide.protocol.exact.lattice import CLIP_UNITS
 from confide.protocol.exact.sampling import Entropy
 
+log = logging.getLogger(__name__)
+
 # Larger than the rounding error of float64 in a norm of four million numbers.
 _MARGIN = 1e-6
 # Up to this, products of two squares do not overflow. A square that underflows in float64 is of a
@@ -36,13 +45,15 @@ GROUP = 1 << 10
 class Clipper:
     """Maps records to their losses, one each, and to the clipped sum of their gradients.
 
-    The sum has all trained weights in a row. `rows` is the largest micro-batch, `name` the engine.
+    The sum has all trained weights in a row. `rows` is the largest micro-batch, `name` the engine,
+    `weights` the number of weights.
     """
 
     name: str
     engine: Engine
     clip: float
     shapes: tuple[int, ...]
+    weights: int
 
     @property
     def rows(self) -> int:
@@ -54,19 +65,42 @@ class Clipper:
         """Losses and clipped sum of at least one record.
 
         With `entropy`, torch's generator gets a new seed for every micro-batch and is left as it
-        was.
+        was. The loss of a record on which the model fails is no number.
         """
         losses, total = [], None
+        failed: list[Exception] = []
         for start, size, shape in pieces(len(features), self.shapes):
             rows = slice(start, start + size)
             with torch_seeded(entropy, features.device):
-                found, part = self._piece(features[rows], targets[rows], shape)
+                found, part = self._piece((features[rows], targets[rows]), shape, failed)
             losses.append(found)
             total = part if total is None else total.add_(part)
         assert total is not None
+        if failed:
+            log.warning("the network fails on %d records, left out: %s", len(failed), failed[0])
         return losses[0] if len(losses) == 1 else torch.cat(losses), total
 
-    def _piece(self, features: Tensor, targets: Tensor, shape: int) -> tuple[Tensor, Tensor]:
+    def _piece(
+        self, records: tuple[Tensor, Tensor], shape: int, failed: list[Exception]
+    ) -> tuple[Tensor, Tensor]:
+        """Losses and clipped sum of a micro-batch; errors of single records are put into a list."""
+        features, targets = records
+        size = len(features)
+        try:
+            return self.attempt(features, targets, shape=shape)
+        except Exception as error:
+            if size == 1:
+                failed.append(error)
+                kind = {"dtype": torch.float64, "device": features.device}
+                return torch.full((1,), math.nan, **kind), torch.zeros(self.weights, **kind)
+        halves = (slice(size // 2), slice(size // 2, size))
+        (first, left), (second, right) = (
+            self._piece((features[rows], targets[rows]), shape, failed) for rows in halves
+        )
+        return torch.cat([first, second]), left.add_(right)
+
+    def attempt(self, features: Tensor, targets: Tensor, *, shape: int) -> tuple[Tensor, Tensor]:
+        """Losses and clipped sum of a micro-batch; its errors are raised."""
         size = len(features)
         losses, parts = self.engine.trace(padded(features, shape), padded(targets, shape))
         losses = losses.detach()
@@ -109,12 +143,13 @@ def weighted_sum(factor: Tensor, parts: list[GradientPart]) -> Tensor:
 
 
 def padded(rows: Tensor, shape: int) -> Tensor:
-    """The rows, and rows of 0 up to the shape, in memory of their own.
+    """The rows, and copies of the first up to the shape, in memory of their own.
 
     A part of a larger tensor may lie where kernels round differently.
     """
-    filled = rows.new_zeros((shape, *rows.shape[1:]))
+    filled = rows.new_empty((shape, *rows.shape[1:]))
     filled[: len(rows)] = rows
+    filled[len(rows) :] = rows[0]
     return filled
 
 

@@ -42,14 +42,15 @@ class Hooks:
         self._model.zero_grad(set_to_none=True)
         try:
             losses = checked(self._loss(self._model(features), targets), len(features))
-        except RuntimeError as error:
-            if "modified inplace" not in str(error):
-                raise
-            raise NotApplicable(
-                "the model changes the output of a layer in place, which Opacus' hooks do not "
-                "allow; accepted are inplace=False, or the engines 'functional' and 'single'"
-            ) from error
-        torch.autograd.backward(losses.sum())
+            torch.autograd.backward(losses.sum())
+        except Exception as error:
+            self._forget()
+            if isinstance(error, RuntimeError) and "modified inplace" in str(error):
+                raise NotApplicable(
+                    "the model changes the output of a layer in place, which Opacus' hooks do not "
+                    "allow; accepted are inplace=False, or the engines 'functional' and 'single'"
+                ) from error
+            raise
         parts: list[GradientPart] = [
             Rows(_by_record(name, parameter, len(features)))
             for name, parameter in self._trained.items()
@@ -57,6 +58,15 @@ class Hooks:
         for parameter in self._trained.values():
             parameter.grad, parameter.grad_sample = None, None  # type: ignore[attr-defined]
         return losses, parts
+
+    def _forget(self) -> None:
+        """Drop what Opacus kept of a pass that did not end; it would join the next one's."""
+        for module in self._model.modules():
+            module.__dict__.pop("activations", None)
+            module.__dict__.pop("max_batch_len", None)
+        for parameter in self._trained.values():
+            parameter._forward_counter = 0  # type: ignore[attr-defined]
+            parameter.__dict__.pop("_current_grad_sample", None)
 
 
 def _by_record(name: str, parameter: nn.Parameter, records: int) -> Tensor:

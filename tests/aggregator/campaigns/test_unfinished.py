@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from confide.aggregator.campaigns.admission import Sent
-from confide.aggregator.campaigns.driver import run_training
+from confide.aggregator.campaigns.driver import TooFewOwners, run_training
 from confide.aggregator.campaigns.planning.run_plans import DAYS, Plans
 from confide.aggregator.campaigns.unfinished import Beginning, UnfinishedRun, unfinished_run
 from confide.client.respond import Respondent
@@ -67,6 +68,28 @@ def test_a_training_goes_on_from_the_rounds_that_were_counted(loss: float, tmp_p
     again.end()
     assert not (tmp_path / "unfinished").exists()
     assert not unfinished(tmp_path).resumed
+
+
+def test_owners_that_come_back_under_other_ids_are_not_counted_twice(tmp_path: Path) -> None:
+    """Two owners answer, and after a kill they answer under the ids of a new SuperLink: a plan that
+    asks for three has no result."""
+    plan = replace(training_plan(), minimum_owners=3)
+    owners = [learner(plan, tmp_path / str(seed), seed=seed) for seed in range(2)]
+
+    def ask(ids: bytes, *, stop: int = -1) -> Callable[[bytes], Iterable[Sent]]:
+        def answers(query: bytes) -> Iterable[Sent]:
+            if round_of(query) == stop:
+                raise Interrupted
+            for sent in asking(signed(plan), owners)(query):
+                yield Sent(ids + sent.sender, sent.answer)
+
+        return answers
+
+    with pytest.raises(Interrupted):
+        run_training(plan, ask(b"old", stop=2), keep=unfinished(tmp_path).begin(plan).before)
+    again = unfinished(tmp_path, run=2).begin(plan)
+    with pytest.raises(TooFewOwners, match="answers of 2 owners were counted"):
+        run_training(plan, ask(b"new"), keep=again.before)
 
 
 def test_rounds_of_another_query_are_not_taken(tmp_path: Path) -> None:

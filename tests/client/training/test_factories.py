@@ -27,28 +27,15 @@ from tests.support.boundary import LEARNS as CLAUSES
 from tests.support.boundary import STEPS, crowd, home
 from tests.support.boundary import TRAINING as NOW_TRAINING
 from tests.support.boundary import people as written_people
-from tests.support.factories import SOURCE, forget, installed
+from tests.support.factories import SOURCE, allowed, forget, installed, plan_of
 from tests.support.hostile import Puppet
-from tests.support.learners import LEARNS, TERMS, TRAINING, answer, people, rows
+from tests.support.learners import LEARNS, answer, people, rows
 from tests.support.servers import client
 
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield from installed(tmp_path, monkeypatch)
-
-
-def plan_of(package: Path, factory: str, **arguments: Any) -> Plan:
-    text = " ".join(
-        [f"{package.name}.models:{factory}", *(f"{k}={v}" for k, v in arguments.items())]
-    )
-    terms = replace(TERMS, **described(text, features=4, outputs=3))
-    return replace(TRAINING, terms=terms)
-
-
-def allowed(plan: Plan) -> Policy:
-    assert plan.terms.code is not None
-    return replace(LEARNS, architectures=frozenset({plan.terms.code}))
 
 
 def code_of(plan: Plan, policy: Policy, folder: Path, weights: Any = None) -> int:
@@ -197,12 +184,17 @@ def test_a_factory_runs_with_the_arguments_that_its_owner_allowed(
     place, records = home(tmp_path, **CLAUSES), written_people(tmp_path / "records.npz", crowd(0.9))
     code, shown = client("allow", "architecture", f"{name} hidden=3", "--home", place, "--yes")
     assert (code, '{"hidden":3}' in shown) == (0, True)
+    assert Home(place).policy().vetted_architectures == frozenset()
     assert client("allow", "architecture", "linear", "--home", place, "--yes")[0] == 2
     for _ in range(2):
         several = f"{name} hidden=5,3 kind=wide"
         assert client("allow", "architecture", several, "--home", place, "--yes")[0] == 0
     listed = {arguments for _, arguments, _ in Home(place).policy().architectures}
     assert listed == {'{"hidden":3}', '{"hidden":[5,3],"kind":"wide"}'}
+    code, shown = client("allow", "architecture", several, "--vetted", "--home", place, "--yes")
+    assert (code, "It will see many records at once" in " ".join(shown.split())) == (0, True)
+    (trusted,) = Home(place).policy().vetted_architectures
+    assert trusted[1] == '{"hidden":[5,3],"kind":"wide"}'
     codes = {}
     for text in (f"{name} hidden=4", name, f"{name} hidden=3"):
         forget(package.name)

@@ -131,6 +131,29 @@ def test_a_one_round_plan_answers_one_query(tmp_path: Path) -> None:
     )
 
 
+def test_a_policy_that_was_tightened_stops_later_rounds(tmp_path: Path) -> None:
+    """Records spent 4 on a training and 4 elsewhere, and their owner now allows 5: no round leaves,
+    new or old, until it allows 8 again. Fewer records than the policy now wants answer none."""
+    present = [replace(LEARNS, epsilon_per_record=8.0, delta_per_record=2e-5)]
+    one = learner(tmp_path, 1, lambda: present[-1])
+    start = first_weights(TERMS)
+
+    def code(plan: Plan, round_: int) -> int:
+        return answer(one, plan, start, round_).code
+
+    assert code(TRAINING, 0) == code(replace(TRAINING, campaign="another"), 0) == wire.Code.OK
+    for change, refusal in (
+        ({"epsilon_per_record": 5.0}, wire.Code.EPSILON_PER_RECORD),
+        ({"minimum_group": 401}, wire.Code.GROUP_TOO_SMALL),
+    ):
+        present.append(replace(present[0], **change))
+        assert {code(TRAINING, round_) for round_ in range(1, ROUNDS)} == {refusal}
+        assert code(TRAINING, 0) == wire.Code.EPSILON_PER_RECORD
+    present.append(present[0])
+    assert {code(TRAINING, round_) for round_ in range(ROUNDS)} == {wire.Code.OK}
+    assert Ledger(tmp_path / "ledger.sqlite").spent_by_record() == (400, 8.0)
+
+
 def test_nobody_training_is_a_failure_with_its_cause(tmp_path: Path) -> None:
     """When every owner refuses, the run says which codes came back."""
     with pytest.raises(TooFewReports, match="METHOD_NOT_ALLOWED"):

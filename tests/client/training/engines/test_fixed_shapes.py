@@ -9,6 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from confide.client.training.computing import Computing
+from confide.client.training.descent import one_thread
 from confide.client.training.engines.choice import make_clipper
 from confide.client.training.engines.clipper import (
     Clipper,
@@ -20,8 +22,12 @@ from confide.client.training.engines.clipper import (
 )
 from confide.client.training.engines.fixed_shapes import fixed_shapes, without_dropout
 from confide.client.training.engines.parts import Engine, GradientPart, Outer, Rows
+from confide.client.training.local_round import Trainer
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.lattice import CLIP_UNITS
+from confide.protocol.exact.sampling import SeededEntropy
+from confide.protocol.methods.training.network_terms import described
+from tests.support.learners import TERMS, people
 from tests.support.torch_models import KINDS
 from tests.support.training import cross_entropy, like
 
@@ -221,3 +227,35 @@ def test_parts_add_up_to_the_same_gradients() -> None:
     (ours, _), (theirs, _) = (factors(losses, [part], 0.1) for part in (outer, rows))
     torch.testing.assert_close(ours, theirs)
     torch.testing.assert_close(weighted_sum(ours, [outer]), weighted_sum(theirs, [rows]))
+
+
+def test_a_round_takes_subnormal_numbers_for_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They take a processor many times as long, so that the time of a round would tell of records
+    that lead to them: not in a forward pass nor in its derivatives. Elsewhere they stay."""
+
+    def products() -> set[float]:
+        small = torch.full((4, 4), 1e-160, dtype=torch.float64, requires_grad=True)
+        total = (small @ small.detach()).sum()
+        (backward,) = torch.autograd.grad((small * 1e-155 * 1e-155).sum(), small)
+        return {total.item() > 0, bool(backward.max() > 0)}
+
+    seen: list[set[float]] = []
+
+    def spying(*given: Any) -> Tensor:
+        seen.append(products())
+        return weighted_sum(*given)
+
+    monkeypatch.setattr("confide.client.training.engines.clipper.weighted_sum", spying)
+    terms = replace(TERMS, **described("cnn image=1,2,2 channels=4", features=4, outputs=3))
+    trainer = Trainer(terms, computing=Computing("cpu"))
+    before = len(seen)
+    features, labels = people(40, 1)
+    trainer.learn(terms.network().first_weights(), features, labels, entropy=SeededEntropy(1))
+    assert len(seen) >= before + terms.local_steps
+    assert seen == [{False}] * len(seen)
+    assert products() == {True}
+    torch.set_flush_denormal(True)
+    with one_thread(CPU):
+        pass
+    assert products() == {False}
+    torch.set_flush_denormal(False)

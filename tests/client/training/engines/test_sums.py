@@ -73,6 +73,38 @@ def length(sums: NDArray[Any]) -> int:
     return math.isqrt(square - 1) + 1 if square else 0
 
 
+@pytest.mark.parametrize("engine", list(ENGINES))
+def test_a_record_on_which_the_network_fails_has_no_share_and_changes_no_other(
+    engine: str,
+) -> None:
+    """A label that the loss does not know raises an error. Wherever such records are, and when
+    nothing but them is there, the others have the shares that they have without them; replacing a
+    record by one moves a sum by no more than replacing it by any other."""
+    given, known = records(44)
+    features, targets, model = torch.from_numpy(given), torch.from_numpy(known), mlp().double()
+    clipped = make_clipper(model, cross_entropy, 0.3, engine=engine, like=like(features, targets))
+
+    def sums(rows: NDArray[Any], labels: Any) -> NDArray[np.int64]:
+        losses, total = clipped(features[rows], labels[rows])
+        assert torch.equal(losses.isfinite(), labels[rows] < 3)
+        return np.rint(total.numpy()).astype(np.int64)
+
+    everyone = np.arange(44)
+    whole = sums(everyone, targets)
+    most = sensitivity(len(whole))
+    for failing in ([0], [43], [7, 8, 30], range(0, 44, 2), everyone):
+        labels = targets.clone()
+        labels[list(failing)] = 9
+        with pytest.raises(Exception, match="out of bounds"):
+            cross_entropy(mlp().double()(features), labels)
+        rest = np.setdiff1d(everyone, failing)
+        others = sums(rest, targets) if len(rest) else np.zeros_like(whole)
+        assert length(sums(everyone, labels) - others) <= math.isqrt(len(whole)) + 1
+        assert len(failing) > 1 or length(sums(everyone, labels) - whole) <= most
+    # Nothing of a failure stays behind.
+    assert np.array_equal(sums(everyone, targets), whole)
+
+
 SIZES = (1.0, 1e3, 1e150, 1e-150, 5e-324, 1e-310, 1e19, 0.0, 1e300, np.inf, np.nan)
 
 
