@@ -1,7 +1,7 @@
 """The sizes that `confide advise` expects, next to those of campaigns, and whether it chooses well.
 
-Run with the project's environment: `python benchmarks/advice.py [--trials 200] [--only FILE ...]
-[--data FILE.npz] [--json FILE]`. It prints the tables of docs/advice.md. Campaigns are those of
+Run with the project's environment: `python benchmarks/advice.py [--trials 200] [--score hps]
+[--only FILE ...] [--data FILE.npz] [--json FILE]`. It prints the tables of docs/advice.md. Campaigns are those of
 `confide evaluate`, seeded, on the embedded letters, on five classes of two clusters each under a
 linear model, and on a made-up calibrated model of ten classes; `--data` adds a file of your own
 probabilities. Everything is allowed but a trusted aggregator, which is measured beside the others.
@@ -59,11 +59,11 @@ FILES: dict[str, Callable[[], Predictions]] = {
 }
 
 
-def asked(n: int, epsilon: float) -> AdviceQuestion:
+def asked(score: str, n: int, epsilon: float) -> AdviceQuestion:
     return AdviceQuestion(
         records=n,
         epsilon=epsilon,
-        score="hps",
+        score=score,
         owner_has_model=True,
         features_may_leave=True,
         trusted_aggregator=True,
@@ -96,11 +96,11 @@ def cell(
     return rows
 
 
-def run(name: str, population: Predictions, *, trials: int) -> Iterator[Row]:
+def run(name: str, population: Predictions, *, score: str, trials: int) -> Iterator[Row]:
     scored = ScoreCurves(population)
     for n in (n for n in SIZES if n < len(population)):
         for epsilon in EPSILONS:
-            for row in cell(population, scored, asked(n, epsilon), trials=trials):
+            for row in cell(population, scored, asked(score, n, epsilon), trials=trials):
                 print(name, row, file=sys.stderr, flush=True)
                 yield {"file": name} | row
 
@@ -147,6 +147,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--trials", type=int, default=200, help="campaigns a method and cell")
+    parser.add_argument("--score", default="hps", help="of campaigns and advice (default: hps)")
     parser.add_argument("--only", nargs="+", choices=[*FILES], help="these files (default: all)")
     parser.add_argument("--data", type=Path, help="npz with probs and labels, as well")
     parser.add_argument("--json", type=Path, help="write the rows to this file")
@@ -156,7 +157,8 @@ def main() -> int:
     files = {name: FILES[name] for name in given.only or FILES}
     if given.data is not None:
         files[given.data.stem] = lambda: predicted(given.data, find_score("hps"))
-    rows = [row for name, make in files.items() for row in run(name, make(), trials=given.trials)]
+    asked_of = {"score": given.score, "trials": given.trials}
+    rows = [row for name, make in files.items() for row in run(name, make(), **asked_of)]
     chosen = choices(rows)
     print(size_table(rows))
     apart = sorted(abs(row["ratio"] - 1) for row in rows)

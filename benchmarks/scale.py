@@ -2,7 +2,7 @@
 
 Run with the project's environment:
 
-    python benchmarks/scale.py measure --postgres    # costs here, to benchmarks/scale.json
+    python benchmarks/scale.py measure --postgres    # costs here, to simulation/scale/costs.json
     python benchmarks/scale.py compare               # the simulation beside a real server, small
     python benchmarks/scale.py compare --postgres --processes 2 --loads 0.05 0.1 0.15
     python benchmarks/scale.py plan --plot docs/scale.svg
@@ -37,12 +37,11 @@ import scale_plan
 from scale_costs import Aggregating, costs
 
 from confide.simulation.scale.arrivals import WEEK, Daily
-from confide.simulation.scale.costs import Costs
+from confide.simulation.scale.costs import MEASURED, Costs
 from confide.simulation.scale.queueing import Region, simulate
 from tests.support.postgres import postgres
 from tests.support.servers import Place
 
-FILE = Path(__file__).with_name("scale.json")
 LOADS, SECONDS = (0.15, 0.3, 0.45, 0.6), 12.0
 # Phones that come one by one.
 ALONE = 60
@@ -141,10 +140,6 @@ def measure(given: argparse.Namespace) -> None:
         engine: measured(engine, phones=given.phones)
         for engine in ("sqlite", *(["postgres"] if given.postgres else []))
     }
-    growing = {
-        engine: {name: each.pop(name) for name in ("directory", "turnout")}
-        for engine, each in found.items()
-    }
     for each in found.values():
         each["memory"] = ID_BYTES
     text = {
@@ -152,7 +147,6 @@ def measure(given: argparse.Namespace) -> None:
         "cores": os.cpu_count(),
         "load": os.getloadavg()[0],
         "costs": found,
-        "growing": growing,
     }
     given.file.write_text(json.dumps(text, indent=2) + "\n")
     print(json.dumps(text, indent=2))
@@ -170,7 +164,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--file", type=Path, default=FILE, help="the costs (default: scale.json)")
+    parser.add_argument(
+        "--file", type=Path, default=MEASURED, help="the costs (default: those of the package)"
+    )
     parts = parser.add_subparsers(required=True)
     one = parts.add_parser("measure")
     one.add_argument("--phones", type=int, default=300)

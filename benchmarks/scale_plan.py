@@ -14,7 +14,7 @@ from local_tables import table
 from matplotlib.figure import Figure
 
 from confide.simulation.scale.arrivals import DAY, AtOnce, Daily
-from confide.simulation.scale.capacity import DIRECTORY_SECONDS, capacity, held
+from confide.simulation.scale.capacity import USED, capacity, held
 from confide.simulation.scale.costs import Costs, read_costs
 from confide.simulation.scale.queueing import Region, Visits, simulate
 
@@ -192,16 +192,12 @@ def main(file: Path, phones: float, plot: Path | None) -> None:
     shown = [
         [name, *(f"{each[name]:.3g}" for each in measured["costs"].values())] for name in names
     ]
-    shown += [
-        [name, *(f"{each[name]:.3g}" for each in measured["growing"].values())]
-        for name in ("directory", "turnout")
-    ]
     print(table(["cost", *measured["costs"]], shown), end="\n\n")
     rows = [row for name, costs in given.items() for row in plan_rows(costs, name, phones)]
     print(table(HEADINGS, rows, words=1), end="\n\n")
-    growing = measured["growing"]
-    for name, each in growing.items():
-        print(f"{name}: one process is busy with enrolled owners at {_owners(each):,.0f} of them.")
+    for name, each in given.items():
+        owners = capacity(each, Daily(phones=phones)).most_enrolled / USED
+        print(f"{name}: one process is busy with enrolled owners at {owners:,.0f} of them.")
     costs = given.get("postgres", next(iter(given.values())))
     rows, busy = busy_rows(costs, phones)
     print("\n" + table(BUSY, rows), end="\n\n")
@@ -211,8 +207,3 @@ def main(file: Path, phones: float, plot: Path | None) -> None:
     print(table(FAILURE, [failure_row(*one) for one in failed.items()]))
     if plot is not None:
         draw(busy, failed, given).savefig(plot, metadata={"Date": None})
-
-
-def _owners(growing: dict[str, float]) -> float:
-    """The enrolled owners whose reading takes a whole processor."""
-    return DIRECTORY_SECONDS / growing["directory"]

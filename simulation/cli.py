@@ -17,6 +17,7 @@ from confide.simulation.experiments.command import diff_command, report_command,
 from confide.simulation.federation.command import federation_command
 from confide.simulation.predict_command import predict_command
 from confide.simulation.reproduce.command import reproduce_command
+from confide.simulation.scale.command import scale_command
 
 app = CommandLine(__doc__)
 app.command("evaluate")(evaluate_command)
@@ -50,4 +51,5 @@ app.command("predict")(predict_command)
 app.command("run")(run_command)
 app.command("report")(report_command)
 app.command("diff")(diff_command)
+app.command("scale")(scale_command)
 app.command("reproduce")(reproduce_command)

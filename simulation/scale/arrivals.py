@@ -7,6 +7,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from confide.protocol.errors import BadInput
+
 DAY, WEEK = 86_400.0, 604_800.0
 
 Floats = NDArray[np.float64]
@@ -20,24 +22,35 @@ class Arrivals(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Daily:
-    """Phones that each come once a week, at a moment that follows the day.
+    """Phones that each come once in a period, at a moment that follows the day.
 
-    They are a Poisson process with rate `phones / WEEK (1 + swing cos(2 pi (t - busiest) / DAY))`.
+    They are a Poisson process with rate
+    `phones / period (1 + swing cos(2 pi (t - busiest) / DAY))`.
     """
 
     phones: float
     swing: float = 0.8
     busiest: float = DAY / 2
+    period: float = WEEK
+
+    def __post_init__(self) -> None:
+        if not (0 < self.phones < math.inf and 0 < self.period < math.inf):
+            raise BadInput(
+                f"{self.phones} phones come once in {self.period} seconds; accepted are numbers "
+                "above 0"
+            )
+        if not 0 <= self.swing <= 1:
+            raise BadInput(f"swing is {self.swing}; accepted is a number from 0 to 1")
 
     def rate(self, moment: float) -> float:
         """Phones a second at a moment."""
         wave = math.cos(2 * math.pi * (moment - self.busiest) / DAY)
-        return self.phones / WEEK * (1 + self.swing * wave)
+        return self.phones / self.period * (1 + self.swing * wave)
 
     @property
     def most(self) -> float:
         """Phones a second at the busiest time of the day."""
-        return self.phones / WEEK * (1 + self.swing)
+        return self.phones / self.period * (1 + self.swing)
 
     def draw(self, start: float, stop: float, *, rng: np.random.Generator) -> Floats:
         """Draw at the greatest rate, and keep each with the share of it that is due (thinning)."""

@@ -1,5 +1,6 @@
 """How many processes, bytes and hours a number of phones takes, from measured costs."""
 
+import math
 from dataclasses import dataclass
 
 from confide.simulation.scale.arrivals import Daily
@@ -8,18 +9,19 @@ from confide.simulation.scale.costs import Costs
 # The share of a processor, and of a round's time, that is planned for: the rest is for what a
 # region that fails leaves to the others, and for queues to end.
 USED = 0.5
-# How often a process reads again who is enrolled, and what the round has so far.
-DIRECTORY_SECONDS, REFRESH_SECONDS = 2.5, 0.2
+# How often a process reads again who is enrolled.
+DIRECTORY_SECONDS = 2.5
 
 
 @dataclass(frozen=True, kw_only=True)
 class Capacity:
-    """What a fleet takes at the busiest time, and in a week.
+    """What a fleet takes at the busiest time, and in a period.
 
     `campaigns` is more than 1 where no number of processes of one is enough, because one writer at
     a time holds its round; `processes` is that of each, and `memory`, `tally` and `restart` are of
-    each. `restart` is how long a process that starts late in the week reads ids, with the round
-    held.
+    each. `restart` is how long a process that starts late in the period reads ids, with the round
+    held. `directory` is the share of a processor that each process spends on who is enrolled, and
+    `most_enrolled` how many owners take as much of it as is planned for.
     """
 
     visits: float
@@ -32,6 +34,8 @@ class Capacity:
     memory: float
     tally: float
     restart: float
+    directory: float
+    most_enrolled: float
 
 
 def held(costs: Costs, *, visits: float, processes: int) -> float:
@@ -49,18 +53,20 @@ def capacity(costs: Costs, fleet: Daily) -> Capacity:
     while processes is None:
         processes = _processes(costs, fleet.most / campaigns)
         campaigns += processes is None
-    weekly = fleet.phones
+    phones, each = fleet.phones, costs.directory / DIRECTORY_SECONDS
     return Capacity(
         visits=fleet.most,
         processes=processes,
         campaigns=campaigns,
         held=held(costs, visits=fleet.most / campaigns, processes=processes),
-        disk=costs.disk * weekly,
-        enrolled=costs.enrolled * weekly,
-        wire=costs.wire * weekly,
-        memory=costs.memory * weekly / campaigns,
-        tally=costs.tally * weekly / campaigns,
-        restart=costs.foreign * weekly / campaigns,
+        disk=costs.disk * phones,
+        enrolled=costs.enrolled * phones,
+        wire=costs.wire * phones,
+        memory=costs.memory * phones / campaigns,
+        tally=costs.tally * phones / campaigns,
+        restart=costs.foreign * phones / campaigns,
+        directory=phones * each,
+        most_enrolled=USED / each if each else math.inf,
     )
 
 

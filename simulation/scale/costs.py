@@ -7,6 +7,9 @@ from typing import Any
 
 from confide.protocol.errors import BadInput
 
+# What `benchmarks/scale.py measure` found on two cores; docs/scale.md has the table.
+MEASURED = Path(__file__).with_name("costs.json")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Costs:
@@ -30,6 +33,10 @@ class Costs:
     disk: float
     enrolled: float
     memory: float
+    # Seconds for an owner that is enrolled, each time a process reads who is; and for an owner that
+    # has answered in the round, each time its counts are read.
+    directory: float = 0.0
+    turnout: float = 0.0
 
     def __post_init__(self) -> None:
         for field in fields(self):

@@ -1,15 +1,18 @@
 """Plans of processes and bytes from measured costs."""
 
 import json
+import re
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from confide.protocol.errors import BadInput
+from confide.simulation.cli import app
 from confide.simulation.scale.arrivals import WEEK, Daily
 from confide.simulation.scale.capacity import USED, capacity, held
-from confide.simulation.scale.costs import Costs, read_costs
+from confide.simulation.scale.costs import MEASURED, Costs, read_costs
 
 COSTS = Costs(
     visit=0.004,
@@ -55,3 +58,42 @@ def test_costs_are_read_from_measurements(tmp_path: Path) -> None:
     file.write_text(json.dumps({"costs": {"sqlite": asdict(COSTS) | {"visit": -1.0}}}))
     with pytest.raises(BadInput, match="visit is -1"):
         read_costs(file, "sqlite")
+
+
+def test_the_command_plans_from_given_costs(tmp_path: Path) -> None:
+    """Its numbers are those of the costs by hand: 7,000,000 phones in 14 days at an even rate, of
+    which each process reads 7,000,000 x 1e-6 seconds in every 2.5."""
+    file = tmp_path / "costs.json"
+    costs = {"postgres": asdict(replace(COSTS, directory=1e-6)), "sqlite": asdict(COSTS)}
+    file.write_text(json.dumps({"costs": costs}))
+    given = ["scale", "7000000", "--days", "14", "--swing", "0", "--costs", str(file)]
+    run = CliRunner().invoke(app, given)
+    assert run.exit_code == 0, run.output
+    said = {
+        re.sub(r"\s\s+.*", "", line.strip()): line.split()[-1]
+        for line in run.output.split("\n")
+        if line.strip()
+    }
+    assert said["visits a second at the busiest time"] == "5.8"
+    assert said["server processes of each, 50% used"] == "1"
+    assert said["who is enrolled, processors of each process"] == "2.8"
+    assert said["answers on disk, GB"] == "2.8"
+    assert said["reading of a campaign after a restart, hours"] == "0.19"
+    assert "Enrolment breaks first: each process would spend 2.8 processors" in run.output
+    assert "holds 1,250,000 owners at 50%" in run.output
+    run = CliRunner().invoke(app, [*given, "--database", "sqlite"])
+    assert "A restart stands still for 0.2 hours" in run.output
+    for words, says in (
+        (["scale", "0"], "0 phones come"),
+        (["scale", "--swing", "2"], "swing is 2"),
+        (["scale", "--database", "mysql"], "no costs of 'mysql'"),
+    ):
+        refused = CliRunner().invoke(app, words)
+        assert refused.exit_code == 2, words
+        assert says in " ".join(refused.output.split()), refused.output
+
+
+def test_the_measured_costs_are_a_plan() -> None:
+    """What comes with the package is read for both databases."""
+    for engine in ("sqlite", "postgres"):
+        assert capacity(read_costs(MEASURED, engine), Daily(phones=1e6)).campaigns == 1
