@@ -17,9 +17,10 @@ from confide.aggregator.procedures.central import draw_afresh
 from confide.aggregator.procedures.ladder import public_ladder
 from confide.aggregator.procedures.registry import plan_procedure
 from confide.client.records.records import Records
-from confide.protocol.certificate import Certificate
+from confide.protocol.certificate import BAND, MARGINAL, PAC, Certificate
 from confide.protocol.channels.registry import LABEL_CHANNELS
 from confide.protocol.exact.sampling import SeededEntropy
+from confide.protocol.levels import band_levels, marginal_levels
 from confide.protocol.methods.base import Terms
 from confide.protocol.methods.owner_terms import GROUP_VARIANTS, OWNER_VARIANTS
 from confide.protocol.methods.registry import METHODS as METHODS_BY_NAME
@@ -29,7 +30,16 @@ from confide.protocol.prediction.predictor import Predictor
 from confide.protocol.scores.registry import SCORES
 from confide.protocol.scores.scoring import all_scores, true_scores
 from confide.simulation.driver import BitUsers, LabelUsers, PairUsers, drive
-from tests.support.owners import MODEL, PLAN, POLICY, asking, changed, owner, signed
+from tests.support.owners import (
+    MODEL,
+    PLAN,
+    POLICY,
+    asking,
+    changed,
+    level_fields,
+    owner,
+    signed,
+)
 
 Floats = NDArray[np.float64]
 
@@ -122,11 +132,12 @@ class Method:
     method: str
     variant: str
     channel: str
+    guarantee: str = PAC
 
     def __str__(self) -> str:
-        return f"{self.method}:{self.variant}" + (
-            "" if self.method == "bits" else f", {self.channel}"
-        )
+        name = f"{self.method}:{self.variant}"
+        name += "" if self.method == "bits" else f", {self.channel}"
+        return name + ("" if self.guarantee == PAC else f", {self.guarantee}")
 
     def terms(self, *, epsilon: float, delta: float) -> Terms:
         """Return the terms of its campaigns."""
@@ -138,6 +149,11 @@ class Method:
         if (self.method, self.variant) in OWNER_LABELS:
             # Every owner walks it, and a short one is walked faster.
             own["ladder"] = tuple(public_ladder(100).tolist())
+        if self.guarantee == MARGINAL:
+            # A few levels, so that campaigns are short.
+            own |= level_fields(marginal_levels(0.1, error=0.02, count=6)) | {"delta": 0.0}
+        if self.guarantee == BAND:
+            own |= level_fields(band_levels(0.1, delta))
         return METHODS_BY_NAME[self.method](**asked | own)
 
     @property
@@ -152,6 +168,18 @@ class Method:
         apart = {"for-every-owner": 2_000, "per-owner": 4_000}
         most = 6_000 if (self.method, self.variant) in many else 1_000
         return apart.get(self.variant, most)
+
+
+# Averages and bands; the other variants promise PAC coverage.
+LEVELED = tuple(
+    Method(method, variant, channel, guarantee)
+    for method, variant, channel, guarantees in (
+        ("labels", "certified", "k-rr", (MARGINAL, BAND)),
+        ("bits", "certified", "bit", (MARGINAL,)),
+        ("bits", "one-shot", "bit", (MARGINAL, BAND)),
+    )
+    for guarantee in guarantees
+)
 
 
 def _channels(method: str, variant: str) -> tuple[str, ...]:
@@ -205,9 +233,12 @@ class Cell:
     def fails(self, certificate: Certificate, level: float | None = None) -> bool:
         """Whether sets cover less than the certificate says (or than `level`), in any precision.
 
-        Labels are in random order, so each class is covered as all records are at its threshold; so
-        is each owner.
+        A band fails where any of its levels does. Labels are in random order, so each class is
+        covered as all records are at its threshold; so is each owner.
         """
+        if certificate.band:
+            below = [self.missed(q) > 1 - covered + 1e-9 for covered, q in certificate.band]
+            return any(below)
         population = POPULATIONS[self.population]
         each = () if certificate.together else certificate.strata
         lowest = min([one.threshold for one in each] or [certificate.threshold])
@@ -216,6 +247,12 @@ class Cell:
         )
         # Sums of doubles may be too small by a billionth.
         return min(reached) < (certificate.level if level is None else level) - 1e-9
+
+    def missed(self, threshold: float) -> float:
+        """What a threshold misses, in the worse precision."""
+        population = POPULATIONS[self.population]
+        covered = (population.coverage(self.score, threshold, t) for t in (np.float32, np.float64))
+        return 1 - min(covered)
 
     def failures(self, campaigns: int, *, level: float | None = None) -> int:
         """Count the failures among this many campaigns."""

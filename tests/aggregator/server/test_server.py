@@ -13,6 +13,7 @@ from confide.aggregator.quantiles.histogram import Histogram
 from confide.aggregator.storage import views
 from confide.protocol.cards.card import AUDITOR, PUBLIC, parse_card, strata_of
 from confide.protocol.cards.verify.card import verify
+from confide.protocol.levels import band_levels, marginal_levels
 from confide.protocol.plan import Plan, digest
 from confide.protocol.privacy.zcdp import search_variance
 from confide.protocol.wire import wire_pb2 as wire
@@ -23,7 +24,17 @@ from tests.support.answers import answer as packed
 from tests.support.answers import bit_batch, one_part, owner_counts
 from tests.support.central import NOISED, OPEN_POLICY, TRUSTED
 from tests.support.hostile import Wire
-from tests.support.owners import BY_WARD, LABEL_PLAN, PLAN, K, asking, changed, owner, signed
+from tests.support.owners import (
+    BY_WARD,
+    LABEL_PLAN,
+    PLAN,
+    K,
+    asking,
+    changed,
+    level_fields,
+    owner,
+    signed,
+)
 from tests.support.servers import (
     Place,
     aggregator,
@@ -64,12 +75,14 @@ NOISED_CLASSES = changed(
     noise_variance=search_variance(bins=16, epsilon=4.0, delta=1e-6, moved=2),
 )
 EDGES = (0.5, 0.8, 0.9, 0.95, 1.0)
+AVERAGE = level_fields(marginal_levels(0.1, error=0.01, count=8))
+BAND_OF_BITS = level_fields(band_levels(0.1, 0.1))
 
 
 def test_campaigns_over_the_network_are_those_in_process(place: Place, tmp_path: Path) -> None:
-    """Bits, labels, owners and groups one by one, trusted counts (also without a beta, PAC on a
-    given grid, and by class) and noised ones, all at once on one server: the certificates of the
-    same reports in process."""
+    """Bits, labels, averages and bands of them, owners and groups one by one, trusted counts (also
+    without a beta, PAC on a given grid, and by class) and noised ones, all at once on one server:
+    the certificates of the same reports in process."""
     randomised = changed(LABEL_PLAN, score="aps-randomized")
     plans = {
         name: plan_now(base, campaign=name)
@@ -80,6 +93,9 @@ def test_campaigns_over_the_network_are_those_in_process(place: Place, tmp_path:
             "each owner": changed(LABEL_PLAN, variant="per-owner", part_floor=500),
             "each group": changed(PLAN, variant="per-group", part_floor=400, **BY_WARD),
             "planned mixture": changed(PLAN, planned_mixture=True),
+            "average of labels": changed(LABEL_PLAN, delta=0.0, **AVERAGE),
+            "average of bits": changed(PLAN, delta=0.0, **AVERAGE),
+            "band": changed(PLAN, variant="one-shot", **BAND_OF_BITS),
             "randomised": randomised,
             "trusted": TRUSTED,
             "averaged": changed(TRUSTED, beta=0.0),
@@ -91,7 +107,7 @@ def test_campaigns_over_the_network_are_those_in_process(place: Place, tmp_path:
     }
     ids = {name: place.campaign(plan, owners=3) for name, plan in plans.items()}
     # Every owner is in all campaigns at once, each with a call that watches and one that sends.
-    server = place.serve("--open-calls", "104")
+    server = place.serve("--open-calls", "128")
     tokens = [place.enrol(f"owner {i}") for i in range(3)]
 
     def take_part(job: int) -> int:
