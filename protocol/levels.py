@@ -27,7 +27,7 @@ BAND_ALPHAS = (
 )
 # The levels of a marginal promise reach from so many standard errors below their centre to where
 # delta is a standard error times this: the last delta weighs as much as all coverage beyond it.
-BELOW, LAST_DELTA = 1.0, 0.1
+BELOW, LAST_DELTA = 1.0, 0.02
 # Kept back for what rounding adds.
 _ROUNDING = 1e-9
 _NORMAL = NormalDist()

@@ -30,7 +30,7 @@ def predict(folder: Path, **options: Any) -> subprocess.CompletedProcess[str]:
     words: list[str | Path] = []
     for name, value in given.items():
         if value is not None and value is not False:
-            plain = name in ("key", "explain", "group-column") or value is True
+            plain = name in ("key", "explain", "group-column", "coverage") or value is True
             at = value if plain else folder / value
             words += [f"--{name}"] if value is True else [f"--{name}", str(at)]
     return run_main(confide_main, "predict", *words)
@@ -47,6 +47,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     grouped = {"method": "labels:per-group", "epsilon": 8.0, "groups": wards[:4000]}
     by_ward = calibrated_card(probs[:4000], labels[:4000], **grouped)
     (place / "wards.json").write_text(by_ward.to_json())
+    banded = calibrated_card(probs[:4000], labels[:4000], method="labels", guarantee="band")
+    (place / "band.json").write_text(banded.to_json())
     (place / "unsigned.json").write_text(replace(card, key=b"", signature=b"").to_json())
     (place / "foreign.json").write_text(card.sign(OTHER).to_json())
     (place / "seeded.json").write_text(
@@ -164,6 +166,20 @@ def test_coverage_is_said_where_the_file_knows_the_truth(folder: Path) -> None:
     assert f"they cover {covered:.4f} of the truth" in done.stdout
     assert done.stdout.count("record ") == 2
     assert "  out  " in done.stdout
+
+
+def test_a_band_predicts_with_the_threshold_of_a_coverage(folder: Path) -> None:
+    """What is certified at it is said; more than the band certifies is refused."""
+    small = predict(folder, card="band.json", coverage="0.7", out="small.csv")
+    large = predict(folder, card="band.json", coverage="0.95", out="large.csv")
+    assert "certified for 0.7" in small.stdout
+    assert "certified for 0.95" in large.stdout
+    sizes = [sum(map(len, read(folder / name)[1])) for name in ("small.csv", "large.csv")]
+    assert 0 < sizes[0] < sizes[1]
+    refused = predict(folder, card="band.json", coverage="0.9999", out="none.csv")
+    assert refused.returncode == 2
+    assert "coverage is 0.9999" in refused.stderr
+    assert predict(folder, coverage="0.8", out="none.csv").returncode == 2
 
 
 def test_a_model_turns_features_into_sets(folder: Path) -> None:

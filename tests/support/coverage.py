@@ -17,9 +17,10 @@ from confide.aggregator.procedures.counts.central import draw_afresh
 from confide.aggregator.procedures.ladder import public_ladder
 from confide.aggregator.procedures.registry import plan_procedure
 from confide.client.records.records import Records
-from confide.protocol.certificate import Certificate
+from confide.protocol.certificate import BAND, MARGINAL, PAC, Certificate
 from confide.protocol.channels.registry import LABEL_CHANNELS
 from confide.protocol.exact.sampling import SeededEntropy
+from confide.protocol.levels import band_levels, marginal_levels
 from confide.protocol.methods.base import Terms
 from confide.protocol.methods.labels.terms import CLASS_CONDITIONAL
 from confide.protocol.methods.owner_terms import EACH, GROUP_VARIANTS, PART_VARIANTS
@@ -30,7 +31,17 @@ from confide.protocol.scores.registry import SCORES
 from confide.protocol.scores.scoring import all_scores, true_scores
 from confide.simulation.driver import BitUsers, CountingOwner, LabelUsers, PairUsers, drive
 from tests.support.central import OPEN_POLICY
-from tests.support.owners import BY_WARD, MODEL, PLAN, WARDS, asking, changed, owner, signed
+from tests.support.owners import (
+    BY_WARD,
+    MODEL,
+    PLAN,
+    WARDS,
+    asking,
+    changed,
+    level_fields,
+    owner,
+    signed,
+)
 from tests.support.populations import EVERY
 
 Floats = NDArray[np.float64]
@@ -48,10 +59,12 @@ class Method:
     channel: str
     own: tuple[tuple[str, Any], ...] = ()
     named: str = ""
+    guarantee: str = PAC
 
     def __str__(self) -> str:
         channel = f", {self.channel}" if self.channel not in ("bit", "") else ""
-        return f"{self.method}:{self.variant}{channel}{self.named}"
+        promised = "" if self.guarantee == PAC else f", {self.guarantee}"
+        return f"{self.method}:{self.variant}{channel}{self.named}{promised}"
 
     def terms(self, *, epsilon: float, delta: float) -> Terms:
         """Return the terms of its campaigns."""
@@ -65,6 +78,11 @@ class Method:
             own["ladder"] = tuple(public_ladder(100).tolist())
         if self.variant in GROUP_VARIANTS:
             own |= BY_WARD
+        if self.guarantee == MARGINAL:
+            # A few levels, so that campaigns are short.
+            own |= level_fields(marginal_levels(0.1, error=0.02, count=6)) | {"delta": 0.0}
+        if self.guarantee == BAND:
+            own |= level_fields(band_levels(0.1, delta))
         return METHODS_BY_NAME[self.method](**asked | own | dict(self.own))
 
     @property
@@ -81,6 +99,18 @@ class Method:
         apart |= {"for-every-group": 3_000, "per-group": 3_000}
         most = 6_000 if (self.method, self.variant) in many else 1_000
         return apart.get(self.variant, most)
+
+
+# Averages and bands; the other variants promise PAC coverage.
+LEVELED = tuple(
+    Method(method, variant, channel, guarantee=guarantee)
+    for method, variant, channel, guarantees in (
+        ("labels", "certified", "k-rr", (MARGINAL, BAND)),
+        ("bits", "certified", "bit", (MARGINAL,)),
+        ("bits", "one-shot", "bit", (MARGINAL, BAND)),
+    )
+    for guarantee in guarantees
+)
 
 
 def _channels(method: str, variant: str) -> tuple[str, ...]:
@@ -152,9 +182,12 @@ class Cell:
     def fails(self, certificate: Certificate, level: float | None = None) -> bool:
         """Whether sets cover less than the certificate says (or than `level`), in any precision.
 
-        Labels are in random order, so each class is covered as all records are at its threshold; so
-        are each owner and each group.
+        A band fails where any of its levels does. Labels are in random order, so each class is
+        covered as all records are at its threshold; so are each owner and each group.
         """
+        if certificate.band:
+            below = [self.missed(q) > 1 - covered + 1e-9 for covered, q in certificate.band]
+            return any(below)
         population = EVERY[self.population]
         each = [] if certificate.together else [one.threshold for one in certificate.strata]
         if not getattr(self.plan.terms, "joint", False):
@@ -166,6 +199,12 @@ class Cell:
         )
         # Sums of doubles may be too small by a billionth.
         return min(reached) < (certificate.level if level is None else level) - 1e-9
+
+    def missed(self, threshold: float) -> float:
+        """What a threshold misses, in the worse precision."""
+        population = EVERY[self.population]
+        covered = (population.coverage(self.score, threshold, t) for t in (np.float32, np.float64))
+        return 1 - min(covered)
 
     def failures(self, campaigns: int, *, level: float | None = None) -> int:
         """Count the failures among this many campaigns."""

@@ -15,6 +15,7 @@ from confide.client.policy import Policy
 from confide.client.records.records import Records
 from confide.client.respond import Respondent
 from confide.protocol.exact.sampling import Entropy, SeededEntropy
+from confide.protocol.levels import Levels
 from confide.protocol.methods.bits import BitTerms
 from confide.protocol.methods.counts.central import CentralTerms
 from confide.protocol.methods.labels.terms import LabelTerms
@@ -66,6 +67,12 @@ def changed(plan: Plan, **changes: Any) -> Plan:
     if own:
         plan = replace(plan, terms=replace(plan.terms, **own))
     return replace(plan, **rest)
+
+
+def level_fields(levels: Levels) -> dict[str, Any]:
+    """Return the fields of terms that certify these levels."""
+    alphas, deltas = zip(*levels, strict=True)
+    return {"level_alphas": alphas, "level_deltas": deltas}
 
 
 def central(plan: Plan) -> CentralTerms:

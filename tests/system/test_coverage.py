@@ -7,13 +7,14 @@ import pytest
 from scipy.stats import norm
 
 from confide.aggregator.campaigns.admission import Admission
+from confide.protocol.certificate import MARGINAL
 from confide.protocol.channels.registry import LABEL_CHANNELS
 from confide.protocol.methods.labels.query import LabelQuery, LabelTally
 from confide.protocol.plan import digest, write_query
 from confide.protocol.scores.registry import SCORES
 from confide.protocol.scores.scoring import true_scores
-from tests.support.coverage import CERTIFIED, METHODS, PATHS, Cell, Method
-from tests.support.known import FALSE_ALARM, assert_rate_at_most
+from tests.support.coverage import CERTIFIED, LEVELED, METHODS, PATHS, Cell, Method
+from tests.support.known import FALSE_ALARM, assert_mean_at_most, assert_rate_at_most
 from tests.support.owners import LABEL_PLAN, K, asking, changed, owner, signed
 from tests.support.populations import HARD, POPULATIONS
 
@@ -94,6 +95,22 @@ def test_every_method_covers_as_it_claims_with_every_score(method: Method, path:
     for cell, count in zip(cells, failures, strict=True):
         assert_rate_at_most(count, 8, cell.delta)
     assert_rate_at_most(sum(failures), 8 * len(cells), 0.1)
+
+
+@pytest.mark.parametrize("path", list(PATHS))
+@pytest.mark.parametrize("method", LEVELED, ids=str)
+def test_averages_and_bands_cover_as_they_claim(method: Method, path: str) -> None:
+    """On two populations: the mean of what averages miss is at most alpha (false alarm 1e-5), and
+    campaigns in which any level of a band covers too little are consistent with delta (1e-6)."""
+    campaigns = 30 if path == "in process" else 10
+    for population in ("unsure", "hair below"):
+        cell = Cell(method, "hps", population, path, n=2_000)
+        made = [cell.certificate(i) for i in range(campaigns)]
+        assert {one.kind for one in made} == {method.guarantee}
+        if method.guarantee == MARGINAL:
+            assert_mean_at_most([cell.missed(one.threshold) for one in made], cell.alpha)
+        else:
+            assert_rate_at_most(sum(map(cell.fails, made)), campaigns, cell.delta)
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 4.0])

@@ -232,8 +232,10 @@ def check_used(
     for name in given:
         owners = only.get(name)
         if owners is not None and names.isdisjoint(owners):
+            promised = any(owner.partition(":")[2] in GUARANTEES for owner in owners)
+            said = [one for one in asked if promised or one.partition(":")[2] not in GUARANTEES]
             raise BadInput(
-                f"{name} is given, which {', '.join(asked)} does not use; it belongs to "
+                f"{name} is given, which {', '.join(said)} does not use; it belongs to "
                 f"{', '.join(owners)}{WHY.get(name, '')}"
             )
 

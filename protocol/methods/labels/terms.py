@@ -83,7 +83,9 @@ OF_EACH = {
     PER_GROUP: " in each group",
 }
 # The levels of a marginal promise; more cost time and hardly win any coverage.
-MARGINAL_LEVELS = 20
+MARGINAL_LEVELS = 24
+# The labels of a set whose noise those levels allow for.
+PASSED_SET = 6.0
 # The labels of a set, as expected where nothing is known of the model.
 USUAL_SET = 2.0
 # The records of a class, estimated, from which on a threshold below 1 is looked for.
@@ -226,7 +228,8 @@ class LabelTerms(LeveledTerms):
     def _at_levels(cls, channel: str, settings: Mapping[str, Any]) -> dict[str, Any]:
         """The fields of the guarantee: all reports together test every level."""
         made = LABEL_CHANNELS[channel](k=int(settings["labels"]), epsilon=settings["epsilon"])
-        variance = made.variance(min(USUAL_SET, made.k))
+        # The walk passes larger sets first, and more than half of the labels are counted by the rest.
+        variance = made.variance(min(PASSED_SET, made.k / 2))
 
         def error(alpha: float) -> float:
             return math.sqrt(variance + alpha * (1 - alpha))

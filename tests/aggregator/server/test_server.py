@@ -14,6 +14,7 @@ from confide.aggregator.quantiles.histogram import Histogram
 from confide.aggregator.storage import views
 from confide.protocol.cards.card import AUDITOR, PUBLIC, parse_card, strata_of
 from confide.protocol.cards.verify.card import verify
+from confide.protocol.levels import band_levels, marginal_levels
 from confide.protocol.methods.labels.pairs import PairTerms
 from confide.protocol.plan import Plan, digest
 from confide.protocol.privacy.zcdp import search_variance
@@ -25,7 +26,17 @@ from tests.support.answers import answer as packed
 from tests.support.answers import bit_batch, one_part, owner_counts
 from tests.support.central import NOISED, OPEN_POLICY, TRUSTED
 from tests.support.hostile import Wire
-from tests.support.owners import BY_WARD, LABEL_PLAN, PLAN, K, asking, changed, owner, signed
+from tests.support.owners import (
+    BY_WARD,
+    LABEL_PLAN,
+    PLAN,
+    K,
+    asking,
+    changed,
+    level_fields,
+    owner,
+    signed,
+)
 from tests.support.servers import (
     Place,
     aggregator,
@@ -78,12 +89,14 @@ PARTS = {
     }.items()
 } | {"labels class-conditional": changed(LABEL_PLAN, variant="class-conditional")}
 EDGES = (0.5, 0.8, 0.9, 0.95, 1.0)
+AVERAGE = level_fields(marginal_levels(0.1, error=0.01, count=8))
+BAND_OF_BITS = level_fields(band_levels(0.1, 0.1))
 
 
 def test_campaigns_over_the_network_are_those_in_process(place: Place, tmp_path: Path) -> None:
-    """Bits, labels, pairs, owners and groups one by one, trusted counts (also without a beta, PAC
-    on a given grid, by class and by group) and noised ones, all at once on one server: the
-    certificates of the same reports in process."""
+    """Bits, labels, averages and bands of them, pairs, owners and groups one by one, trusted counts
+    (also without a beta, PAC on a given grid, by class and by group) and noised ones, all at once
+    on one server: the certificates of the same reports in process."""
     randomised = changed(LABEL_PLAN, score="aps-randomized")
     plans = {
         name: plan_now(base, campaign=name)
@@ -93,6 +106,9 @@ def test_campaigns_over_the_network_are_those_in_process(place: Place, tmp_path:
             **PARTS,
             "pairs": replace(PLAN, terms=PAIRS),
             "planned mixture": changed(PLAN, planned_mixture=True),
+            "average of labels": changed(LABEL_PLAN, delta=0.0, **AVERAGE),
+            "average of bits": changed(PLAN, delta=0.0, **AVERAGE),
+            "band": changed(PLAN, variant="one-shot", **BAND_OF_BITS),
             "randomised": randomised,
             "trusted": TRUSTED,
             "averaged": changed(TRUSTED, beta=0.0),

@@ -18,6 +18,7 @@ from confide.protocol.levels import band_levels, marginal_levels
 from confide.protocol.prediction.predictor import Predictor
 from tests.support.campaign_cards import forged
 from tests.support.cards import KEY, broken, campaign, edited, edits
+from tests.support.owners import level_fields
 
 PUBLIC = KEY.public_key().public_bytes_raw()
 CASES = {
@@ -33,8 +34,7 @@ def leveled(folder: Path, *, guarantee: str, **asked: Any) -> Card:
     """The card of a campaign whose three owners answered in bytes."""
     delta = 0.1 if guarantee == BAND else 0.0
     levels = band_levels(0.1, delta) if delta else marginal_levels(0.1, error=0.01, count=8)
-    alphas, deltas = zip(*levels, strict=True)
-    return campaign(folder, delta=delta, level_alphas=alphas, level_deltas=deltas, **asked)
+    return campaign(folder, delta=delta, **level_fields(levels), **asked)
 
 
 @pytest.fixture(scope="module")
