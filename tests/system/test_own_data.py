@@ -65,7 +65,7 @@ def test_twelve_owners_of_a_file_end_in_a_table_by_owner(
         "aps",
     ]
     given += ["--out", tmp_path / "out", "--group-column", "hospital", "--group-floor", 300]
-    given += ["--owner-floor", 300]
+    given += ["--owner-floor", 300, "--by", "group"]
     done = subprocess.run(
         [
             sys.executable,
@@ -91,6 +91,7 @@ def test_twelve_owners_of_a_file_end_in_a_table_by_owner(
         check_parts(tmp_path / "out", name.replace(":", "-"))
     page = (tmp_path / "out" / "report.html").read_text()
     assert all(name in page for name in HOSPITALS)
+    assert "<h2>Groups</h2>" in page
     for name in ("labels-certified", "bits-per-owner", "central-owner-noised"):
         row = json.loads((tmp_path / "out" / f"{name}.json").read_text())
         sizes = [one["records"] + one["test_records"] for one in row["owners"]]
