@@ -135,9 +135,8 @@ def trail(calibration: "Calibration", *, axes: "Axes | None" = None) -> "Axes":
     the largest.
     """
     certificate = calibration.certificate
-    searches = [
-        one.rungs for one in (certificate, *certificate.strata) if getattr(one, "rungs", ())
-    ]
+    tested = (getattr(one, "rungs", ()) for one in (certificate, *certificate.strata))
+    searches = [rungs for rungs in tested if rungs]
     if not searches:
         raise BadInput(
             f"{certificate.method} {certificate.variant} tried no thresholds one by one; accepted "

@@ -57,6 +57,10 @@ OWNERS = (
     "By owner, on its test records at the published threshold: coverage / {size}. A\n"
     "diagnostic of this simulation: the promise is for all records together, not for each owner."
 )
+OF_PARTS = (
+    "By owner, on its test records at the published threshold, or at its own if it has one:\n"
+    "coverage / {size}. A diagnostic of this simulation; cards say whom a promise is for."
+)
 DEMO_CAMPAIGNS = "labels:published-star labels:certified bits:published-star bits:certified"
 
 
@@ -238,7 +242,8 @@ def federation_command(
         if rows and owners.data is not None:
             shown = owners_text(rows, width=columns(), most=MOST_OWNERS)
             size = "mean width" if "mean_width" in rows[0] else "mean set size"
-            print(f"\n{OWNERS.format(size=size)}\n\n{shown}\n")
+            said = OF_PARTS if any(row.get("strata") for row in rows) else OWNERS
+            print(f"\n{said.format(size=size)}\n\n{shown}\n")
         _print_trained(found)
         _verify_cards(out)
         if measured is not None:

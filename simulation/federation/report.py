@@ -6,6 +6,7 @@ from typing import Any
 
 from confide.aggregator.campaigns.summary import cells, heads, notes, owner_cells
 from confide.protocol.cards.page import STYLE
+from confide.protocol.certificate import BY_GROUP
 from confide.simulation.federation.findings import Findings, reached
 
 PAGE = """<!doctype html>
@@ -35,13 +36,14 @@ PAGE = """<!doctype html>
 <h2>Campaigns</h2>
 <div class="scroll"><table class="campaigns">
 <thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>
+{groups}
 {trained}
 <p>Promised is guaranteed coverage: PAC but for the failure probability over calibration, marginal
 on average over it. Coverage and size are measured on records that took no part; cards with all
 terms lie beside this page.</p>
 <h2>Owners</h2>
-<p>Coverage / mean size on each owner's test records at the published threshold: a diagnostic of
-this simulation. What is promised is for all records together.</p>
+<p>Coverage / mean size on each owner's test records at the published threshold, or at the owner's
+own where it has one: a diagnostic of this simulation. Cards say whom their promise is for.</p>
 {spread}
 <details{opened}><summary>All {count} owners</summary><div class="scroll"><table>
 <thead><tr>{owners_head}</tr></thead><tbody>{owners}</tbody></table></div></details>
@@ -49,6 +51,10 @@ this simulation. What is promised is for all records together.</p>
 """
 # Owners whose table is not folded.
 MOST_SHOWN = 20
+GROUPS = (
+    '<h2>Groups</h2><div class="scroll"><table><thead><tr><th>threshold of group</th>{}</tr>'
+    "</thead><tbody>{}</tbody></table></div>"
+)
 TRAININGS = (
     '<h2>Trainings</h2><div class="scroll"><table><thead><tr><th>training</th><th>network</th>'
     "<th>reached</th><th>epsilon</th><th>delta</th><th>rounds</th><th>owners a round</th></tr>"
@@ -77,6 +83,7 @@ def write_report(folder: Path, rows: list[dict[str, Any]], *, alpha: float, abou
             plot=plot[plot.index("<svg") :] if plot else "",
             head="".join(f"<th>{name}</th>" for name in heads(found.calibrations)),
             body="".join(_table_row(cells(row)) for row in found.calibrations),
+            groups=_groups(found.calibrations),
             trained=_trainings(found.trainings),
             spread=f"<ul>{_items(found.spread())}</ul>",
             opened=" open" if len(owners) <= MOST_SHOWN else "",
@@ -86,6 +93,26 @@ def write_report(folder: Path, rows: list[dict[str, Any]], *, alpha: float, abou
         )
     )
     return page
+
+
+def _groups(rows: list[dict[str, Any]]) -> str:
+    """The threshold of every group, or why it is 1, of the campaigns that divide records by it."""
+    divided = [row for row in rows if row.get("by") == BY_GROUP]
+    if not divided:
+        return ""
+    head = "".join(f"<th>{html.escape(row['campaign'])}</th>" for row in divided)
+    each = zip(*(row["strata"] for row in divided), strict=True)
+    body = [
+        [
+            parts[0]["name"],
+            *(
+                f"{one['threshold']:.4f}" if one["threshold"] < 1 else f"1: {one['reason']}"
+                for one in parts
+            ),
+        ]
+        for parts in each
+    ]
+    return GROUPS.format(head, "".join(map(_table_row, body)))
 
 
 def _trainings(rows: list[dict[str, Any]]) -> str:

@@ -39,7 +39,7 @@ PARTS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", PARTS)
 def test_a_promise_for_parts_ends_in_a_card_that_verifies(name: str) -> None:
     """Each part has a threshold below 1, or a reason why it has not."""
-    asked = {"method": name.partition(" ")[0], "epsilon": 8.0} | PARTS[name]
+    asked: dict[str, Any] = {"method": name.partition(" ")[0], "epsilon": 8.0} | PARTS[name]
     made = calibrated(PROBS, LABELS, **asked)
     card = parse_card(made.card(KEY).to_json())
     assert broken(card, key=KEY.public_key().public_bytes_raw()) == []
@@ -58,7 +58,7 @@ def test_a_promise_for_parts_ends_in_a_card_that_verifies(name: str) -> None:
 @pytest.mark.parametrize("name", PARTS)
 def test_every_part_is_measured(name: str) -> None:
     """On records that took no part: a row a part, whose coverages make up that of all."""
-    asked = {"method": name.partition(" ")[0], "epsilon": 8.0} | PARTS[name]
+    asked: dict[str, Any] = {"method": name.partition(" ")[0], "epsilon": 8.0} | PARTS[name]
     found = confide.evaluate(PROBS, LABELS, n=3_000, trials=1, seed=1, **asked)
     (one,) = found.trials
     names = [str(k) for k in range(K)] if "class" in name else sorted({*SITES.tolist()})

@@ -1,6 +1,7 @@
 """Plots draw what the metrics say."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -75,7 +76,7 @@ def test_each_part_has_a_trail_of_its_own(method: str) -> None:
     too small there is none, which the message does not blame on the method."""
     probs, labels = predictions()
     labels, probs = labels[:6000] % 2, np.stack([probs[:6000, ::2], probs[:6000, 1::2]]).sum(2).T
-    groups = {} if method == "pairs" else {"groups": np.arange(6000) % 3}
+    groups: dict[str, Any] = {} if method == "pairs" else {"groups": np.arange(6000) % 3}
     made = confide.calibrate(probs, labels, method=method, epsilon=8.0, seed=1, **groups)
     drawn = confide.plots.trail(made)
     searches = [one.rungs for one in LocalCertificate.of(made.certificate).strata]

@@ -104,6 +104,19 @@ def test_only_what_chance_does_not_explain_falls_short(covered: int, short: bool
     assert high - low == pytest.approx(4 * (covered / N * (1 - covered / N) / N) ** 0.5, rel=0.1)
 
 
+def test_every_group_has_a_row_with_its_thresholds(tmp_path: Path) -> None:
+    """Or with the reason why one is 1; campaigns that divide nothing by groups have no column."""
+    few = {"name": "<west>", "threshold": 1.0, "reason": "too few reports"}
+    one = row("labels:per-group", by="group", strata=[{"name": "north", "threshold": 0.9}, few])
+    two = row("central", by="group", strata=[{"name": "north", "threshold": 0.75}, few])
+    text = write_report(tmp_path, [PLAIN, one, two], alpha=0.1, about="about").read_text()
+    assert "<th>labels:per-group</th><th>central</th>" in text
+    assert "<td>north</td><td>0.9000</td><td>0.7500</td>" in text
+    assert "<td>&lt;west&gt;</td><td>1: too few reports</td>" in text
+    plain = write_report(tmp_path, [PLAIN], alpha=0.1, about="about").read_text()
+    assert "<h2>Groups</h2>" not in plain
+
+
 def test_the_page_shows_every_campaign_and_escapes_names(tmp_path: Path) -> None:
     page = write_report(tmp_path, [PLAIN, TRIVIAL, row("good"), TRAINING], alpha=0.1, about="a < b")
     text = page.read_text()
