@@ -99,6 +99,8 @@ def main() -> None:
             shoot(chromium, url, given.out / "page-phone.png", width=390, height=844, dark=True)
             card = given.out / "page-card.png"
             shoot(chromium, f"{url}/card", card, width=880, height=900, whole=True)
+            phone = given.out / "page-card-phone.png"
+            shoot(chromium, f"{url}/card", phone, width=390, height=844, whole=True)
         finally:
             place.close()
 

@@ -12,15 +12,17 @@ def scatter(points: list[tuple[float, float, bool]], *, line: float, x: str, y: 
     """Draw points (filled if they hold) and a level, without any style."""
     if not points:
         return ""
-    width, height, pad = 560, 260, 46
+    # Points keep off the labels of the axis by more than their radius.
+    width, height, pad, inset = 560, 260, 46, 12
     xs, ys = [point[0] for point in points], [point[1] for point in points] + [line]
     low_x, high_x, low_y, high_y = min(xs), max(xs), min(ys), max(ys)
     span_x, span_y = (high_x - low_x) or 1.0, (high_y - low_y) or 1.0
 
     def place(u: float, v: float) -> tuple[float, float]:
-        return pad + (width - 2 * pad) * (u - low_x) / span_x, height - pad - (height - 2 * pad) * (
-            v - low_y
-        ) / span_y
+        return (
+            pad + inset + (width - 2 * (pad + inset)) * (u - low_x) / span_x,
+            height - pad - (height - 2 * pad) * (v - low_y) / span_y,
+        )
 
     dots = "".join(
         f'<circle cx="{place(u, v)[0]:.1f}" cy="{place(u, v)[1]:.1f}" r="5" '

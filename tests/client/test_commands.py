@@ -29,12 +29,14 @@ from tests.support.servers import client
 
 def test_what_probabilities_may_say_is_said(tmp_path: Path) -> None:
     """12. `explain` tells the owner that a model's probabilities may be the features in other
-    words."""
+    words, and that bits would hide them."""
     place = home(tmp_path, methods='["labels"]', probabilities_may_leave="true")
     (tmp_path / "plan.bin").write_bytes(sign_plan(changed(PLAN, terms=LABELS), KEY))
-    assert (
-        "may spell out the features" in client("explain", tmp_path / "plan.bin", "--home", place)[1]
-    )
+    shown = client("explain", tmp_path / "plan.bin", "--home", place)[1]
+    assert "may spell out the features" in shown
+    assert "A campaign of bits would hide all of it" in shown
+    (tmp_path / "bits.bin").write_bytes(sign_plan(PLAN, KEY))
+    assert "campaign of bits" not in client("explain", tmp_path / "bits.bin", "--home", place)[1]
 
 
 def test_features_that_leave_are_said_in_capitals_and_need_their_own_clause(tmp_path: Path) -> None:

@@ -26,6 +26,12 @@ def words(text: str) -> list[str]:
     return [" ".join(re.sub(r"-?[\d.,]*\d", "#", line).split()) for line in plain.splitlines()]
 
 
+def numbers(text: str) -> list[float]:
+    """The numbers that `words` leaves out, but those of keys."""
+    plain = re.sub(r"\b[0-9a-f]{16,}\b", "", text)
+    return [float(one.replace(",", "")) for one in re.findall(r"\d[\d,]*\.?\d*", plain)]
+
+
 @pytest.fixture(scope="module")
 def scripts() -> Iterator[ModuleType]:
     """The benchmark of short scripts, which is a script beside others and no package."""
@@ -56,6 +62,10 @@ def test_a_dozen_lines_are_enough(name: str, most: int, scripts: ModuleType, fol
     lines = scripts.code_lines(path)
     assert lines <= most
     assert f"](../examples/{path.name}) | {lines} |" in PAGE.read_text()
+    # So are those of the other packages.
+    for peer in scripts.SCRIPTS.values():
+        shown = f"](../{peer.relative_to(ROOT)}) | {scripts.code_lines(peer)} |"
+        assert shown in PAGE.read_text(), peer
     scripts.write_letters(folder / "letters.npz")
     printed = run(path.name, folder=folder)
     assert number(printed, "coverage") > 0.88
@@ -105,6 +115,11 @@ def test_the_federation_of_a_file_ends_with_sets(folder: Path) -> None:
     printed = run("tutorial_federation.py", folder=folder)
     wanted = SHOWN["tutorial_federation"][1].splitlines()
     # Warnings go to the other stream, which the page shows too.
-    shown = [line for line in wanted if not line.startswith("WARNING: ")]
+    shown = [line for line in wanted if not line.startswith(("WARNING: ", "ignored: "))]
     assert words(printed) == words("\n".join(shown))
+    # A seed repeats every number but for the last digits of another machine's arithmetic.
+    head = "labels in the mean"
+    found, told = (numbers(text.partition(head)[0]) for text in (printed, "\n".join(shown)))
+    assert len(told) > 60
+    assert found == pytest.approx(told, rel=0.01, abs=0.01)
     assert len((folder / "sets.csv").read_text().splitlines()) == 501

@@ -49,6 +49,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (place / "wards.json").write_text(by_ward.to_json())
     banded = calibrated_card(probs[:4000], labels[:4000], method="labels", guarantee="band")
     (place / "band.json").write_text(banded.to_json())
+    few = calibrated_card(probs[:50], labels[:50], epsilon=0.1)
+    (place / "trivial.json").write_text(few.to_json())
     (place / "unsigned.json").write_text(replace(card, key=b"", signature=b"").to_json())
     (place / "foreign.json").write_text(card.sign(OTHER).to_json())
     (place / "seeded.json").write_text(
@@ -253,6 +255,16 @@ def test_intervals_are_written(folder: Path) -> None:
     with (folder / "i.csv").open(newline="") as file:
         low = [float(row["low"]) for row in csv.DictReader(file)]
     assert low[1] - low[0] == pytest.approx(1.0)
+
+
+def test_a_trivial_threshold_is_said_before_its_sets_are_written(folder: Path) -> None:
+    """They hold every label, whatever the model says, and the contract of the card is not kept."""
+    done = predict(folder, card="trivial.json", out="trivial.csv")
+    assert done.returncode == 0
+    assert "WARNING: the threshold is TRIVIAL" in done.stderr
+    assert "300 sets of 26.00 labels in the mean" in done.stdout
+    assert read(folder / "trivial.csv")[1] == [[*range(26)]] * 300
+    assert "TRIVIAL" not in predict(folder).stderr
 
 
 def test_a_simulation_is_said_in_capitals(folder: Path) -> None:

@@ -42,6 +42,22 @@ def coverage(reach: float) -> float:
     return math.erf(reach / math.sqrt(2))
 
 
+def bands(given: Numbers) -> dict[str, Array]:
+    """Quantiles half a unit around the predictions, and scales of 1 and 2 in turns."""
+    return {
+        "lower": given.predictions - 0.5,
+        "upper": given.predictions + 0.5,
+        "scale": np.arange(len(given.targets)) % 2 + 1.0,
+    }
+
+
+def band_coverage(score: str, reach: float) -> float:
+    """The true coverage of what a score makes of these quantiles or scales."""
+    if score == "cqr":
+        return coverage(0.5 + reach)
+    return (coverage(reach) + coverage(2 * reach)) / 2
+
+
 def write_numbers(path: Path, given: Numbers, *, features: bool = False, **more: Array) -> Path:
     """Write a csv file with ids and targets, and with predictions or features; and more columns."""
     table: dict[str, Array] = {"id": np.arange(len(given.targets)), "target": given.targets} | more

@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from confide.aggregator.cards.contracts.clauses import judge
+from confide.aggregator.cards.contracts.contract import Configuration, Contract
 from confide.aggregator.quantiles.histogram import (
     Histogram,
     conformal_rank,
@@ -165,21 +167,27 @@ def test_width_never_grows_with_epsilon(made: Histogram, name: str) -> None:
     assert all(wide >= narrow for wide, narrow in itertools.pairwise(widths))
 
 
+@pytest.mark.parametrize("tied", [1, 2, 4])
 @pytest.mark.parametrize("name", CERTIFIED)
-def test_coverage_is_at_most_what_cards_say(name: str) -> None:
-    """The exact chance that a new score is covered, over exchangeable scores in bins of their own:
-    at most (rank + inflation)/(n + 1) + beta and the share of one bin."""
-    n, bins, beta = 30, 64, 0.1
+def test_coverage_is_at_most_what_cards_say(name: str, tied: int) -> None:
+    """PPS Theorem 3: the exact chance that a new score is covered, over exchangeable scores of
+    which so many lie in each bin, is at most the number of the card and the share of one bin; it is
+    not that without the inflation."""
+    n, bins, beta, rank = 31, 64, 0.05, 20
     mechanism = finite(name, bins=bins, budget=8.0, beta=beta)
-    rank = 20
-    ranks = mechanism.inflation(n=n, rank=rank)
-    assert ranks is not None
+    contract = Contract(
+        "bound", coverage=0.5, beta=beta, epsilon_train=0, epsilon_calibration=8, delta=0
+    )
+    found = judge(contract, Configuration(name, rank / (n + 1), n, bins, 0.0, 0.0, 8.0))
+    assert (found["rank"], found["inflation_ranks"]) == (rank, mechanism.inflation(n=n, rank=rank))
     spread = np.zeros(bins, dtype=np.int64)
-    spread[: 2 * (n + 1) : 2] = 1
+    spread[: 2 * (n + 1) // tied : 2] = tied
     covered = Fraction(0)
     for place in np.flatnonzero(spread).tolist():
         others = spread.copy()
-        others[place] = 0
-        covered += sum(mechanism.law(on_grid(others), rank)[place:], Fraction(0)) / (n + 1)
-    assert covered <= Fraction(rank + ranks + 1, n + 1) + Fraction(beta)
+        others[place] -= 1
+        own = sum(mechanism.law(on_grid(others), rank)[place:], Fraction(0))
+        covered += own * Fraction(tied, n + 1)
+    assert covered <= Fraction(found["coverage_at_most"]) + Fraction(tied, n + 1)
     assert covered >= Fraction(rank, n + 1) - Fraction(beta)
+    assert covered > Fraction(rank, n + 1) + Fraction(1, 2 * (n + 1))

@@ -22,6 +22,8 @@ from tests.support.regressions import (
     BOUND,
     SCORE,
     Numbers,
+    band_coverage,
+    bands,
     coverage,
     number_model,
     numbers,
@@ -60,14 +62,17 @@ def held() -> Numbers:
 
 @pytest.fixture(scope="module")
 def owners(place: Place, held: Numbers) -> list[Contributor]:
-    """Two owners whose files have predictions, and one with features and the model."""
+    """Two owners whose files have predictions, quantiles and scales, and one with features and the
+    model."""
     made = []
     for number in range(OWNERS):
         folder = place.folder.parent / str(number)
         folder.mkdir()
         mine = held.at(slice(number * N, (number + 1) * N))
-        file = write_numbers(folder / "records.csv", mine, features=number == 2)
+        features, more = number == 2, {} if number == 2 else bands(mine)
+        file = write_numbers(folder / "records.csv", mine, features=features, **more)
         allowed = {"models": f'["{MODEL.digest.hex()}"]', "epsilon_per_campaign": "6.0"}
+        allowed["epsilon_per_record"] = "40.0"
         made.append(Contributor(folder, place, file, **allowed))
     return made
 
@@ -110,6 +115,36 @@ def test_targets_end_in_intervals_that_keep_the_promise(
     own = AbsoluteResidual(BOUND).true_scores(held.predictions, held.targets)
     plain = split_conformal(own, alpha=0.1).threshold
     assert released["threshold"] < 1.6 * plain
+
+
+@pytest.mark.parametrize("score", ["cqr", "normalised-residual"])
+@pytest.mark.parametrize("name", ["bits:certified", "central:trusted"])
+def test_quantiles_and_scales_end_in_intervals_that_keep_the_promise(
+    name: str, score: str, server: Running, owners: list[Contributor]
+) -> None:
+    """Of the columns of a file each score reads its own. The card names the interval in the
+    target's unit, covers what it promises on the law of the targets, and predicts new records; its
+    intervals are not much wider than those that cover 90 % of that law."""
+    asked = {"--score": f"{score} bound={BOUND:g}", "--records": 2 * N, "--owners": 2}
+    card = published(server, owners[:2], settings(name) | asked)
+    assert all(finding.holds for finding in verify(card, key=PUBLIC))
+    reach = card.formal["released"]["reach"]
+    assert CAMPAIGNS[name][1] <= band_coverage(score, reach)
+    exact = min(r for r in np.linspace(0, 3, 3001) if band_coverage(score, r) >= 0.9)
+    half = 0.5 if score == "cqr" else 0.0
+    assert half + reach < 1.6 * (half + exact)
+    new = numbers(4_000, 13)
+    found = bands(new)
+    given = [found["lower"], found["upper"]]
+    if score != "cqr":
+        given = [new.predictions, found["scale"]]
+    low, high = Predictor.from_card(card, key=PUBLIC).predict_interval(np.stack(given, axis=1)).T
+    far = 0.5 + reach if score == "cqr" else reach * found["scale"]
+    np.testing.assert_allclose(high - new.predictions, far * np.ones(4_000), atol=1e-6)
+    np.testing.assert_allclose(new.predictions - low, far * np.ones(4_000), atol=1e-6)
+    # Of 4,000 records, below what the law covers by more than seven standard deviations.
+    inside = ((low <= new.targets) & (new.targets <= high)).mean()
+    assert inside > band_coverage(score, reach) - 0.04
 
 
 @pytest.mark.parametrize("name", CAMPAIGNS)
@@ -183,7 +218,8 @@ def test_an_owner_is_told_of_the_bound_and_of_what_its_file_lacks(
     assert "cqr bound=4. The bound is public: outside of the lower quantile minus 4" in shown
     code, shown = client("doctor", "--home", one.home, "--records", one.records)
     assert "1500 records with targets from -" in shown
-    done = one.contribute(server, campaign)
+    plain = write_numbers(one.home / "plain.csv", numbers(9, 14))
+    done = Contributor.contribute(_with(one, plain), server, campaign)
     assert done.returncode == 2
     assert "reads `lower` and `upper`; accepted is a file with these" in done.stderr
     labelled = one.home / "labels.csv"
