@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from confide.aggregator.procedures.central import draw_afresh
 from coverage import limits
 from excess import excess_curves
 from label_tests import Known, usual
 from local_tables import grouped, table
 
 from confide import plan
+from confide.aggregator.procedures.counts.central import draw_afresh
 from confide.aggregator.procedures.registry import plan_procedure
 from confide.protocol.certificate import Certificate
 from confide.protocol.exact.sampling import SeededEntropy

@@ -5,12 +5,12 @@ import re
 from typing import Any
 
 import pytest
-from confide.simulation.experiments.trial import LEAST_TESTED
 
 from confide.client.transport.grpc_client import SUBMIT_SECONDS
 from confide.simulation.advice import advise, bit_law, hint
 from confide.simulation.advice.question import ROUNDS
 from confide.simulation.data.synthetic import SPREAD
+from confide.simulation.experiments.cell_trial import LEAST_TESTED
 from confide.simulation.experiments.runner import BLOCK
 from confide.simulation.scale.arrivals import Daily
 from confide.simulation.scale.capacity import DIRECTORY_SECONDS, USED, capacity
