@@ -2,7 +2,7 @@
 
 import re
 
-from confide.protocol.cards.picture import scatter
+from confide.protocol.cards.scatter import scatter
 
 
 def test_no_point_touches_the_labels_of_the_axis() -> None:
