@@ -82,8 +82,8 @@ def test_a_round_with_its_crowd_is_closed_in_time_to_be_handed_over() -> None:
 def test_a_round_that_is_open_when_the_plan_expires_is_not_lost(
     place: Place, shuffler: ShufflerPlace, tmp_path: Path
 ) -> None:
-    """A plan of 20 seconds and rounds of an hour: the round has its crowd, and gives a card."""
-    plan = lasting(shuffler.plan(crowd=300, variant="one-shot"), 20.0)
+    """A plan of 40 seconds and rounds of an hour: the round has its crowd, and gives a card."""
+    plan = lasting(shuffler.plan(crowd=300, variant="one-shot"), 40.0)
     campaign = place.campaign(plan)
     running = shuffler.relay(place.serve().port, campaign)
     made = sealed_contribution(shuffler, running, plan, tmp_path / "owner", seed=1, n=300)
