@@ -1,5 +1,7 @@
 """Runs that train, on a grid whose owners answer in this process: what ends early, and goes on."""
 
+import hashlib
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -25,6 +27,7 @@ from confide.protocol.simulated.settings import CONTENT
 from confide.protocol.wire import wire_pb2 as wire
 from confide.simulation.defaults import run_defaults
 from tests.support.deployments import write_owner
+from tests.support.servers import client
 
 OWNERS, EACH = 2, 400
 
@@ -96,6 +99,20 @@ def run(nodes: Nodes, number: int, calibration: str = "central:trusted", **setti
     flower_app.main(cast(Any, nodes), started)
 
 
+def digest_of(folder: Path) -> str:
+    model = folder / "out" / "training-federated-averaging.onnx"
+    return hashlib.sha256(model.read_bytes()).hexdigest()
+
+
+def check_card(folder: Path, name: str, *, model: str, training: float) -> None:
+    """The card of a calibration verifies, and is of this model and the training's epsilon."""
+    card = read_card(folder / "out" / f"{name}.card.json")
+    public = read_key(folder / "aggregator.key").public_key().public_bytes_raw()
+    assert [found.clause for found in verify(card, key=public) if not found.holds] == []
+    assert card.formal["released"]["model"] == model
+    assert 0.9 * training < card.formal["chain"]["epsilon_train"] <= training
+
+
 def spent(folder: Path, number: int) -> list[tuple[int, float]]:
     ledger = Home(folder / f"home{number}").ledger()
     return [(campaign.queries, campaign.epsilon) for campaign in ledger.campaigns()]
@@ -136,6 +153,31 @@ def test_a_model_that_owners_list_is_waited_for(place: Path) -> None:
         run(nodes, 2, "labels:certified", listed=True)
     assert [len(spent(place, number)) for number in range(OWNERS)] == [1, 1]
     assert (place / "out" / "unfinished").is_dir()
+    name = digest_of(place)
+    for number in range(OWNERS):
+        listed = client("allow", "model", name, "--home", place / f"home{number}", "--yes")
+        assert listed[0] == 0
+    run(Nodes(place), 3, "labels:certified", listed=True)
+    check_card(place, "labels-certified", model=name, training=2.0)
+    assert [spent(place, number) for number in range(OWNERS)] == [[(2, 2.0), (1, 2.0)]] * OWNERS
+
+
+def test_a_chain_of_numbers_ends_in_cards(place: Path) -> None:
+    """Owners of targets train a network within a public range, and calibrate its intervals by
+    counts and by bits."""
+    for number in range(OWNERS):
+        rng = np.random.default_rng(number)
+        features = rng.random((EACH, 16))
+        targets = 30 + 40 * features[:, 0] + rng.normal(0, 1, EACH)
+        held = {"features": features, "targets": targets, "ids": np.arange(EACH) + number * EACH}
+        np.savez(place / f"records{number}.npz", **held)
+    range_of_targets = {"target-low": 20.0, "target-high": 80.0, "labels": 0}
+    score = {"score": "absolute-residual bound=60"}
+    run(Nodes(place), 1, "central:trusted bits:certified", **range_of_targets, **score)
+    about = json.loads((place / "out" / "training-federated-averaging.json").read_text())
+    assert (about["terms"]["target_low"], about["terms"]["target_high"]) == (20.0, 80.0)
+    for name in ("central-trusted", "bits-certified"):
+        check_card(place, name, model=digest_of(place), training=2.0)
 
 
 def test_a_training_without_owners_is_over(place: Path) -> None:
