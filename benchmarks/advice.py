@@ -1,10 +1,11 @@
 """The sizes that `confide advise` expects, next to those of campaigns, and whether it chooses well.
 
 Run with the project's environment: `python benchmarks/advice.py [--trials 200] [--score hps]
-[--only FILE ...] [--data FILE.npz] [--json FILE]`. It prints the tables of docs/advice.md. Campaigns are those of
-`confide evaluate`, seeded, on the embedded letters, on five classes of two clusters each under a
-linear model, and on a made-up calibrated model of ten classes; `--data` adds a file of your own
-probabilities. Everything is allowed but a trusted aggregator, which is measured beside the others.
+[--only FILE ...] [--data FILE.npz] [--json FILE]`. It prints the tables of docs/advice.md.
+Campaigns are those of `confide evaluate`, seeded, on the embedded letters, on five classes of two
+clusters each under a linear model, and on a made-up calibrated model of ten classes; `--data` adds
+a file of your own probabilities. Everything is allowed but a trusted aggregator, which is measured
+beside the others.
 
 `ratio` is expected to simulated size; its error is one standard error of the simulated mean. The
 choice is the allowed method with the smallest expected sets; `loss` is how much larger its
