@@ -5,6 +5,7 @@
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import numpy as np
 from local_tables import table
 from matplotlib.figure import Figure
 
-from confide.simulation.scale.arrivals import DAY, AtOnce, Daily
+from confide.simulation.scale.arrivals import DAY, Arrivals, AtOnce, Daily
 from confide.simulation.scale.capacity import USED, capacity, held
 from confide.simulation.scale.costs import Costs, read_costs
 from confide.simulation.scale.queueing import Region, Visits, simulate
@@ -31,6 +32,8 @@ REGIONS, FAILED = 3, 0.5 * HOUR
 # The phones of a campaign where a region is dealt into several.
 CAMPAIGN = 1_000_000
 NOON = DAY / 2
+# Arrivals, where they go, the window in which they come, a seed, and seconds after the window.
+Case = tuple[Arrivals, Region, tuple[float, float], int, float]
 
 
 def plan_rows(costs: Costs, engine: str, phones: float) -> Iterator[list[str]]:
@@ -61,11 +64,13 @@ HEADINGS += ["ids in each process, GB", "tally, hours", "restart, hours"]
 def busy_rows(costs: Costs, phones: float) -> tuple[list[list[str]], dict[int, Visits]]:
     """The busiest ten minutes, by the number of processes of one campaign."""
     fleet, window = Daily(phones=phones), (NOON, NOON + 10 * MINUTE)
-    rows, found = [], {}
-    for processes in (1, 2, 3, 4, 6, 8):
-        region = Region(processes=processes, costs=costs, timer=DAY)
-        # Without a tail, so that work, receipts and waits are those of the same ten minutes.
-        visits = found[processes] = simulate(fleet, region, window=window, seed=1)
+    rows, counts = [], (1, 2, 3, 4, 6, 8)
+    # Without a tail, so that work, receipts and waits are those of the same ten minutes.
+    cases = [
+        (fleet, Region(processes=count, costs=costs, timer=DAY), window, 1, 0.0) for count in counts
+    ]
+    found = dict(zip(counts, _simulated(cases), strict=True))
+    for processes, visits in found.items():
         # Waits of those who were done say nothing where the others wait for ever longer.
         waits = ["grows"] * 2
         if not visits.grow:
@@ -88,7 +93,7 @@ BUSY = ["processes", "receipts a second", "processor", "round held", "median wai
 BUSY += ["refused tries"]
 
 
-def failures(costs: Costs, phones: float, processes: int) -> Iterator[tuple[str, Visits]]:
+def failures(costs: Costs, phones: float, processes: int) -> dict[str, Visits]:
     """The same failure late in the week, with what phones may do when they find nobody.
 
     One campaign has the answers of nearly all phones of the region then; or each of its processes
@@ -103,19 +108,30 @@ def failures(costs: Costs, phones: float, processes: int) -> Iterator[tuple[str,
         stored=round(fleet.phones),
     )
     window = (NOON - 5 * MINUTE, NOON + FAILED + 25 * MINUTE)
-    cases = {
-        "as the client does": (fleet, base),
-        "pauses without jitter": (fleet, replace(base, jitter=False)),
-        "patience of a minute": (fleet, replace(base, patience=MINUTE)),
-    }
-    for name, (arrivals, region) in cases.items():
-        yield name, simulate(arrivals, region, window=window, seed=2, tail=HOUR)
     herd = AtOnce(phones=round(phones / 1_000), moment=NOON, spread=MINUTE)
-    whole = replace(base, down=(0.0, 0.0), stored=0)
-    yield "one in 1,000, all at noon", simulate(herd, whole, window=window, seed=3, tail=HOUR)
-    dealt, own = replace(base, processes=1, stored=CAMPAIGN), Daily(phones=CAMPAIGN)
-    name = f"one campaign of {CAMPAIGN:,}"
-    yield name, simulate(own, dealt, window=window, seed=2, tail=HOUR)
+    whole, dealt = (
+        replace(base, down=(0.0, 0.0), stored=0),
+        replace(base, processes=1, stored=CAMPAIGN),
+    )
+    cases: dict[str, Case] = {
+        "as the client does": (fleet, base, window, 2, HOUR),
+        "pauses without jitter": (fleet, replace(base, jitter=False), window, 2, HOUR),
+        "patience of a minute": (fleet, replace(base, patience=MINUTE), window, 2, HOUR),
+        "one in 1,000, all at noon": (herd, whole, window, 3, HOUR),
+        f"one campaign of {CAMPAIGN:,}": (Daily(phones=CAMPAIGN), dealt, window, 2, HOUR),
+    }
+    return dict(zip(cases, _simulated(list(cases.values())), strict=True))
+
+
+def _simulated(cases: list[Case]) -> list[Visits]:
+    """Simulate every case, in a process each."""
+    with ProcessPoolExecutor(len(cases)) as pool:
+        return list(pool.map(_simulate, cases))
+
+
+def _simulate(case: Case) -> Visits:
+    arrivals, region, window, seed, tail = case
+    return simulate(arrivals, region, window=window, seed=seed, tail=tail)
 
 
 def failure_row(name: str, found: Visits) -> list[str]:
@@ -202,7 +218,7 @@ def main(file: Path, phones: float, plot: Path | None) -> None:
     rows, busy = busy_rows(costs, phones)
     print("\n" + table(BUSY, rows), end="\n\n")
     processes = capacity(costs, Daily(phones=phones / REGIONS)).processes or 1
-    failed = dict(failures(costs, phones, processes))
+    failed = failures(costs, phones, processes)
     print(f"{processes} processes in a region:\n")
     print(table(FAILURE, [failure_row(*one) for one in failed.items()]))
     if plot is not None:
