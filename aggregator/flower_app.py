@@ -213,7 +213,7 @@ class Run:
         model = b"" if trained is None else trained.model
         asking = self._asking(plan, model=model)
         outcome = run_campaign(plan, asking, draw=draw, model=self._model)
-        numbered = [asking.owners[sender] for sender in outcome.senders if asking.owners]
+        numbered = [asking.owners.get(sender) for sender in outcome.senders]
         measured, owners = self._measure(outcome.certificate, model, numbered)
         card = campaign_card(
             plan,
@@ -241,7 +241,7 @@ class Run:
         return row
 
     def _measure(
-        self, certificate: Certificate, model: bytes, numbered: list[int]
+        self, certificate: Certificate, model: bytes, numbered: list[int | None]
     ) -> tuple[Measured, dict[str, list[Row]]]:
         """Measure a threshold on test records, in all and by owner; nothing in a deployment.
 

@@ -98,12 +98,12 @@ class Measurements:
             "mean_size": float((every <= most).sum(axis=1).mean()),
         }
 
-    def _each(self, certificate: Certificate, numbered: Sequence[int]) -> Array:
+    def _each(self, certificate: Certificate, numbered: Sequence[int | None]) -> Array:
         """The threshold of every record: that of its group or owner, if these have one each.
 
         Records of no group of the plan have the largest, and those of owners that the certificate
         does not name have 1. `numbered` are the owners, by the place of their share, in the order
-        of the certificate.
+        of the certificate; None is one that is not known.
         """
         each, found = certificate.group_thresholds, np.full(len(self._data), certificate.threshold)
         if each:
@@ -113,7 +113,8 @@ class Measurements:
             found[:] = 1.0
             of_number = {one.name: one.threshold for one in certificate.strata}
             for number, place in enumerate(numbered, start=1):
-                found[self._dealt.tested[place]] = of_number.get(str(number), 1.0)
+                if place is not None:
+                    found[self._dealt.tested[place]] = of_number.get(str(number), 1.0)
         return found
 
     def of(
@@ -121,7 +122,7 @@ class Measurements:
         certificate: Certificate,
         results: Array | None = None,
         *,
-        numbered: Sequence[int] = (),
+        numbered: Sequence[int | None] = (),
     ) -> Measured:
         """Measure a threshold on all test records, of owners with their own if these have one."""
         each = self._each(certificate, numbered)
@@ -132,7 +133,7 @@ class Measurements:
         certificate: Certificate,
         results: Array | None = None,
         *,
-        numbered: Sequence[int] = (),
+        numbered: Sequence[int | None] = (),
     ) -> list[Row]:
         """Measure a threshold on the test records of every owner: a diagnostic, not a promise."""
         rows: list[Row] = []

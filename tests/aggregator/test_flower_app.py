@@ -115,7 +115,8 @@ class Trickling:
 
     def pull_messages(self, names: Any) -> list[Message]:
         self.looked.append(set(names))
-        answers = RecordDict({CONTENT: ConfigRecord({"answer": b"answer"})})
+        said: dict[str, Any] = {"answer": b"answer", "owner": 4}
+        answers = RecordDict({CONTENT: ConfigRecord(said)})
         return [
             Message(answers, reply_to=message)
             for message in self.pushed[: len(self.looked)][:2]
@@ -129,10 +130,13 @@ def test_answers_are_taken_as_they_come_until_the_timeout(monkeypatch: pytest.Mo
         monkeypatch.setattr(TaskIdentity, name, 1)
     grid = Trickling()
     began = time.monotonic()
-    answers = Asking(cast(Any, grid), [5, 6, 7], {"plan": b""}, timeout=0.5)(b"query")
+    asking = Asking(cast(Any, grid), [5, 6, 7], {"plan": b""}, timeout=0.5)
+    answers = asking(b"query")
     assert next(iter(answers)) == Sent((5).to_bytes(8, "big"), b"answer")
     assert len(grid.looked) == 1
     assert [sent.sender for sent in answers] == [(6).to_bytes(8, "big")]
+    # Nodes of a simulation say their number.
+    assert asking.owners == {node.to_bytes(8, "big"): 4 for node in (5, 6)}
     assert time.monotonic() - began >= 0.5
     assert grid.looked[:3] == [{"0", "1", "2"}, {"1", "2"}, {"2"}]
 
