@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from confide.simulation.calibration import (
     calibrate_in_order,
     seeded,
 )
+from confide.simulation.calibration_settings import EvaluationSettings
 from confide.simulation.measured import Measured, PartMeasured, measured_on, of_groups, of_owners
 from confide.simulation.trial import Trial
 
@@ -89,7 +90,7 @@ def evaluate(
     trials: int = 20,
     seed: int | None = None,
     progress: Callable[[], None] = lambda: None,
-    **settings: Any,
+    **settings: Unpack[EvaluationSettings],
 ) -> Evaluation:
     """Calibrate on n of the records, measure on the others, and repeat on fresh splits.
 
