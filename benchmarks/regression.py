@@ -23,6 +23,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
 from confide.aggregator.keys import SIGNING_KEY
 from confide.aggregator.procedures.nonprivate import split_conformal
 from confide.protocol.cards.card import PUBLIC, parse_card

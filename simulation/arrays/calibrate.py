@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -25,6 +25,7 @@ from confide.protocol.plan import Plan
 from confide.protocol.prediction.predictor import Predictor
 from confide.protocol.scores.base import Score
 from confide.protocol.simulated.settings import ALWAYS
+from confide.simulation.arrays.calibration_settings import CalibrationSettings
 from confide.simulation.arrays.records import ArrayRecords, draw_order, read_records, with_groups
 from confide.simulation.arrays.users import USERS
 from confide.simulation.driver import (
@@ -113,7 +114,7 @@ def calibrate(
     seed: int | None = None,
     owners: Any = None,
     groups: Any = None,
-    **settings: Any,
+    **settings: Unpack[CalibrationSettings],
 ) -> Calibration:
     """Calibrate a model on records that are all here, as a campaign would on many owners'.
 
@@ -155,7 +156,7 @@ def calibrate(
     """
     records = read_records(results, truth, score, groups=groups)
     _check_owners(owners, method, n=len(records.truth))
-    settings = with_groups(records, settings)
+    named = with_groups(records, settings)
     order, u = draw_order(len(records.truth), seed)
     held = owners if owners is None or isinstance(owners, int) else np.asarray(owners)[order]
     return calibrate_in_order(
@@ -167,7 +168,7 @@ def calibrate(
         model=model,
         name=name,
         owners=held,
-        **settings,
+        **named,
     )
 
 

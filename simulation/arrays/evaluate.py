@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from confide.simulation.arrays.calibrate import (
     calibrate_in_order,
     seeded,
 )
+from confide.simulation.arrays.calibration_settings import EvaluationSettings
 from confide.simulation.arrays.measured import (
     Measured,
     PartMeasured,
@@ -95,7 +96,7 @@ def evaluate(
     trials: int = 20,
     seed: int | None = None,
     progress: Callable[[], None] = lambda: None,
-    **settings: Any,
+    **settings: Unpack[EvaluationSettings],
 ) -> Evaluation:
     """Calibrate on n of the records, measure on the others, and repeat on fresh splits.
 

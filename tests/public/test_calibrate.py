@@ -5,12 +5,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from confide.simulation.calibration import variants
 from numpy.typing import NDArray
 
 import confide
+from confide.aggregator.campaigns.planning.settings import KINDS, belongs
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import OPERATING_SYSTEM, SEEDED
 from confide.protocol.simulated.embedded import predictions
+from confide.simulation.arrays.calibration_settings import CalibrationSettings
 from tests.support.calibrated import calibrated
 from tests.support.cards import KEY, broken
 from tests.support.multi_label import many_labels, missed
@@ -227,3 +230,20 @@ def test_evaluations_say_what_privacy_costs() -> None:
     assert str(high).startswith("bits, epsilon 4: coverage 0.9")
     with pytest.raises(BadInput, match="n is 16000"):
         confide.evaluate(probs, labels, n=16_000)
+
+
+def test_types_name_every_setting_and_no_other() -> None:
+    """Those of the methods that calibrate arrays, but for what needs a server or is an argument. A
+    setting with a wrong name or type is refused by a type checker: were it not, the marks below
+    would be unused, which is an error."""
+    methods = variants()
+    asked = {*methods} | {f"{name}:{one}" for name, own in methods.items() for one in own}
+    known = {name for name, whose in belongs().items() if asked & {*whose} and name in KINDS}
+    known -= {"scoring", "sent-features", "shuffler", "crowd", "groups"}
+    typed = {*CalibrationSettings.__annotations__} - {"minimum_reports", "minimum_owners"}
+    assert {name.replace("_", "-") for name in typed} == known
+    probs, labels = np.full((50, 2), 0.5), np.zeros(50, dtype=int)
+    with pytest.raises(BadInput, match="epsilom is no setting of bits"):
+        confide.calibrate(probs, labels, epsilom=2.0)  # type: ignore[call-arg]
+    with pytest.raises(BadInput, match="max-corrupt"):
+        confide.evaluate(probs, labels, max_corrupt="1")  # type: ignore[arg-type]
