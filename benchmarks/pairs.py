@@ -32,9 +32,9 @@ def covered(n: int, epsilon: float, powers: NDArray[np.float64], seed: int) -> N
     rng = np.random.default_rng([seed, n])
     scores, labels = rng.random(n), rng.integers(LABELS, size=n)
     users = PairUsers(scores ** powers[labels], labels, SeededEntropy("pairs", seed))
-    asked = {"labels": LABELS, "alpha": ALPHA, "delta": DELTA, "n": n}
     channel = auto(k=alphabet(LABELS), epsilon=epsilon)
-    found = drive(class_conditional(channel=channel, **asked), users)
+    asked = class_conditional(channel=channel, labels=LABELS, alpha=ALPHA, delta=DELTA, n=n)
+    found = drive(asked, users)
     return np.array(found.class_thresholds) ** (1 / powers)
 
 

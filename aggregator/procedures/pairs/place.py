@@ -60,17 +60,22 @@ def place(curve: ClassCurve, levels: Levels, ahead: LabelAhead, *, alpha: float)
     doubt = curve.doubt * (DOUBT_LATER if ahead.later < math.inf else 1.0)
     stay = cost(level, ahead.together, doubt, after=excess, else_=fallback)
     if ahead.later == math.inf:
-        return AskedOfLabel(float(q[int(stay.argmin())]), 1.0)
+        return AskedOfLabel(_best(q, stay), 1.0)
     lower, again = DOWN * ahead.later, min(fallback, AGAIN * ahead.later)
     down = np.where(excess > lower, lower + ABOVE * (excess - lower), excess)
     go = cost(level * EARLY, ahead.now, curve.doubt, after=down, else_=again)
     if go.min() <= stay.min():
-        return AskedOfLabel(float(q[int(go.argmin())]), EARLY)
-    return AskedOfLabel(float(q[int(stay.argmin())]), HARDLY)
+        return AskedOfLabel(_best(q, go), EARLY)
+    return AskedOfLabel(_best(q, stay), HARDLY)
+
+
+def _best(q: Floats, cost: Floats) -> float:
+    """The threshold that costs least, the highest of several."""
+    return float(q[len(q) - 1 - int(cost[::-1].argmin())])
 
 
 def _levels(levels: Levels, q: Floats) -> Floats:
-    """The logarithm of the level at which each threshold would be tested."""
+    """The logarithm of the level at which each threshold would be tested, less what lies earned."""
     breaks = sorted(at for at, _ in levels.moved)
     known = np.array([levels.log_level(at) for at in (0.0, *breaks)])
-    return np.minimum(known[np.searchsorted(breaks, q, side="right")], -1e-9)
+    return np.minimum(known[np.searchsorted(breaks, q, side="right")] - levels.lies, -1e-9)

@@ -53,6 +53,8 @@ class Levels:
     rungs: list[LabelRung] = field(default_factory=list)
     # Thresholds asked and not certified, and the log-capital that each has moved levels by.
     moved: list[tuple[float, float]] = field(default_factory=list)
+    # The most that lies may have added to a level, as a logarithm.
+    lies: float = 0.0
 
     def log_level(self, threshold: float) -> float:
         """The least level of this threshold and all above that are not certified."""
@@ -62,15 +64,12 @@ class Levels:
         )
 
     def move(self, threshold: float, capital: float, needed: float) -> None:
-        """Take in a stage: its log-capital, and the log-capital that certifies its threshold.
-
-        What is needed above the level is what lies may have earned.
-        """
+        """Take in a stage: its log-capital, and the log-capital that certifies its threshold."""
         self.rungs.append(LabelRung(threshold, capital, needed))
-        lies = needed + self.log_level(threshold)
-        self.moved.append((threshold, max(capital - lies, math.log(KEPT))))
+        self.lies = max(self.lies, needed + self.log_level(threshold))
+        self.moved.append((threshold, capital))
         passed = threshold if capital >= needed else 1.0
-        sure = [q for q, _ in self.moved if self.log_level(q) >= 0]
+        sure = [q for q, _ in self.moved if self.log_level(q) >= self.lies]
         self.certified = min(self.certified, passed, *sure)
         self.moved = [one for one in self.moved if one[0] < self.certified]
 
@@ -83,14 +82,16 @@ class StageBets:
     bet on having it when the stage ends, and all but `KEPT` of the rest is bet on having it when
     about `rest` more reports are in. If none are to come, all is bet on the end of the stage.
 
-    Replacing an honest report by a lie multiplies the capital by at most (1 + bet most) / (1 -
-    bet), so the largest of those factors is needed `max_corrupt` times more, and bets stay below
-    sqrt(2 goal / (n v)), at which that costs least. The liars may be chosen by what they would have
-    reported; what they report may not depend on honest reports that come later in the order.
+    Replacing an honest report by a lie multiplies the capital, and every level, by at most (1 + bet
+    most) / (1 - bet), so the largest of those factors is needed `max_corrupt` times more, at least
+    `lies` as it was in earlier stages; and bets stay below sqrt(2 goal / (n v)), at which that
+    costs least. The liars may be chosen by what they would have reported; what they report may not
+    depend on honest reports that come later in the order.
     """
 
     goals: Floats
     early: Floats
+    lies: Floats
     rest: int
     max_corrupt: int = 0
 
@@ -104,24 +105,30 @@ class StageBets:
         accounts = Capital(nothing, nothing, nothing[0], nothing[0])
         prior = ((1 + payoffs.most) / 2) ** 2
         bound, price = np.full_like(shares, MOST_BET), np.zeros_like(self.goals)
-        needed, capital = self.goals, nothing[0]
+        needed, capital = self.goals + self.lies, nothing[0]
+        # Logarithms, because many lies need more than a number can hold.
+        start = np.log(np.maximum([np.full_like(early, kept), *shares], 1e-300))
         # The sums of a block side by side.
         blocks = np.ascontiguousarray(np.moveaxis(payoffs.sums, 2, 0))
         for sums, size in zip(blocks, payoffs.sizes.tolist(), strict=True):
             variance = accounts.variance(prior)
             if self.max_corrupt:
-                bound = np.minimum(MOST_BET, np.sqrt(2 * self.goals / (left * variance)))
-                price = self.max_corrupt * gain(bound, payoffs.most).max(axis=0)
-            held = shares * np.exp(accounts.log)
-            share = _of_goal(held, kept, goals=self.goals + price)
+                bound = np.minimum(
+                    MOST_BET, np.sqrt(2 * np.maximum(self.goals, 1) / (left * variance))
+                )
+                price = self._price(bound, payoffs.most)
+            share = _of_goal(start[0], start[1:] + accounts.log, goals=self.goals + price)
             bets = np.minimum(aimed(share, variance, left - accounts.seen), bound)
             # Who has won stops.
             accounts.earn(np.where((capital >= needed) | (shares == 0), 0.0, bets), sums, size)
             if self.max_corrupt:
-                most = gain(accounts.largest_bet, payoffs.most).max(axis=0)
-                needed = self.goals + self.max_corrupt * most
-            capital = np.log(kept + (shares * np.exp(accounts.log)).sum(axis=0))
+                needed = self.goals + self._price(accounts.largest_bet, payoffs.most)
+            capital = np.logaddexp(start[0], np.logaddexp(*(start[1:] + accounts.log)))
         return capital, needed
+
+    def _price(self, bets: Floats, most: float) -> Floats:
+        """What lies may have earned of the levels."""
+        return np.maximum(self.lies, self.max_corrupt * gain(bets, most).max(axis=0))
 
 
 def decide_all(
@@ -133,17 +140,18 @@ def decide_all(
         return
     goals = np.array([-levels.log_level(asked.threshold) for levels, asked, _ in due])
     early = np.array([asked.early for _, asked, _ in due])
-    stage = StageBets(goals=goals, early=early, rest=rest, max_corrupt=max_corrupt)
+    lies = np.array([levels.lies for levels, _, _ in due])
+    stage = StageBets(goals=goals, early=early, lies=lies, rest=rest, max_corrupt=max_corrupt)
     capital, needed = stage.capital(Payoffs.together([payoffs for _, _, payoffs in due]))
     for (levels, asked, _), found, least in zip(due, capital, needed, strict=True):
         levels.move(asked.threshold, float(found), float(least))
 
 
-def _of_goal(held: Floats, kept: float, *, goals: Floats) -> Floats:
-    """The share that two accounts have of what they want, as a logarithm.
+def _of_goal(kept: Floats, held: Floats, *, goals: Floats) -> Floats:
+    """The share that two accounts have of what they want; all are logarithms.
 
     The first wants the goal, less what the second has and what is kept; the second wants all.
     """
-    others = np.exp(np.log(kept + held[1] + 1e-300) - goals)
+    others = np.exp(np.minimum(np.logaddexp(kept, held[1]) - goals, 0.0))
     wanted = goals + np.array([np.log(np.maximum(1 - others, 1e-12)), np.zeros_like(goals)])
-    return np.asarray(np.log(np.maximum(held, 1e-300)) - wanted)
+    return np.asarray(held - wanted)

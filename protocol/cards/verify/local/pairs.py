@@ -9,23 +9,21 @@ from confide.protocol.cards.verify.local.labels import first_bet
 from confide.protocol.cards.verify.local.rules import LocalRules, register
 from confide.protocol.channels.registry import label_channels
 
-# The share of its capital that a stage does not bet.
-KEPT = 0.06
 MOST_STAGES = 5
 
 
 def evidence(found: Layer, max_corrupt: int) -> Iterator[Finding]:
     """Check a label: each stage needed what its level was short of 1, and more for every lie.
 
-    A stage moves the level of its threshold and of all above by what it earned, less what lies may
-    have earned of that. Thresholds whose level has reached 1, with all above them, are certified.
+    A stage moves the level of its threshold and of all above by what it earned. Thresholds are
+    certified whose level, with that of all above them, has reached 1 and what lies may have earned.
     """
     yield same("certificate/planned", found["planned"], None)
     yield same("certificate/slack", found["slack"], None)
     yield same("certificate/level", found["level"], 1 - found["alpha"])
     n, rungs = found["n"], found["rungs"]
     yield Finding("certificate/rungs", len(rungs) <= MOST_STAGES, f"at most {MOST_STAGES} stages")
-    certified, full = 1.0, math.log(found["delta"])
+    certified, full, lies = 1.0, math.log(found["delta"]), 0.0
     # Logarithms of the levels of the thresholds asked. Each is also that of all thresholds up to
     # the next one asked; delta is that of the thresholds below.
     levels: dict[float, float] = {}
@@ -36,7 +34,8 @@ def evidence(found: Layer, max_corrupt: int) -> Iterator[Finding]:
         levels.setdefault(q, levels[max(below)] if below else full)
         concerned = [at for at in levels if at >= q]
         goal = -min(levels[at] for at in concerned)
-        least = goal + min(max_corrupt, n) * math.log1p(_least_bet(n, goal))
+        lies = max(lies, min(max_corrupt, n) * math.log1p(_least_bet(n, goal)))
+        least = goal + lies
         enough = rung["needed"] >= least * (1 - CLOSE) and (
             max_corrupt > 0 or rung["needed"] <= least * (1 + CLOSE)
         )
@@ -45,9 +44,10 @@ def evidence(found: Layer, max_corrupt: int) -> Iterator[Finding]:
             earned = n * math.log(1.5)
             holds = rung["log_capital"] <= earned
             yield Finding(f"{name}/log_capital", holds, f"{n} reports earn at most {earned:.6g}")
-        honest = max(rung["log_capital"] - (rung["needed"] - goal), math.log(KEPT))
-        levels |= {at: levels[at] + honest for at in concerned}
-        reached = {at for at in levels if all(levels[up] >= 0 for up in levels if up >= at)}
+        if max_corrupt:
+            lies = max(lies, rung["needed"] - goal)
+        levels |= {at: levels[at] + rung["log_capital"] for at in concerned}
+        reached = {at for at in levels if all(levels[up] >= lies for up in levels if up >= at)}
         if rung["log_capital"] >= rung["needed"]:
             reached.add(q)
         certified = min(certified, *reached, 1.0)
@@ -57,7 +57,7 @@ def evidence(found: Layer, max_corrupt: int) -> Iterator[Finding]:
 
 def _least_bet(n: int, goal: float) -> float:
     """The least that the first bet on n reports can be, by the capital needed."""
-    return first_bet(n, min(max(math.exp(-goal), 1e-300), 1 - 1e-12))
+    return first_bet(n, min(max(math.exp(min(-goal, 0.0)), 1e-300), 1 - 1e-12))
 
 
 register(
