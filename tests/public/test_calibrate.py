@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from confide.simulation.calibration import variants
 from numpy.typing import NDArray
 
 import confide
@@ -13,6 +12,7 @@ from confide.aggregator.campaigns.planning.settings import KINDS, belongs
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import OPERATING_SYSTEM, SEEDED
 from confide.protocol.simulated.embedded import predictions
+from confide.simulation.arrays.calibrate import variants
 from confide.simulation.arrays.calibration_settings import CalibrationSettings
 from tests.support.calibrated import calibrated
 from tests.support.cards import KEY, broken
