@@ -110,8 +110,8 @@ class Plan:
 
     def _check_method(self) -> None:
         if self.task in (MULTI_LABEL, OWN_LOSS) and not self.terms.of_risks:
-            taken = "accepted is bits, central or monitor"
-            raise BadInput(f"score is {self.score!r} with method {self.method}; {taken}")
+            found = f"score is {self.score!r} with method {self.method}"
+            raise BadInput(f"{found}; accepted is bits, central or monitor")
         if self.task == MULTI_LABEL and self.terms.by_label:
             raise BadInput(f"by is class with score {self.score!r}; accepted is by group, or none")
         self.terms.check(labels=self.labels, alpha=self.alpha)
@@ -193,11 +193,9 @@ class Plan:
         try:
             named = message.HasField("shuffling")
             shared["shuffling"] = Shuffling.of(message.shuffling) if named else None
-            moments = {
-                name: datetime.fromtimestamp(shared[name], UTC) for name in ("issued", "expires")
-            }
-            terms = METHODS[message.method].from_bytes(message.terms)
-            return Plan(terms=terms, **shared | moments)
+            for name in ("issued", "expires"):
+                shared[name] = datetime.fromtimestamp(shared[name], UTC)
+            return Plan(terms=METHODS[message.method].from_bytes(message.terms), **shared)
         except (BadInput, ValueError, OverflowError, OSError):
             raise Refused(wire.Code.MALFORMED) from None
 

@@ -13,7 +13,7 @@ from confide.protocol.errors import check_choice, check_epsilon, narrowed
 from confide.protocol.methods.subjects import Subjects
 from confide.protocol.methods.thresholds import Alarm, Evidence
 from confide.protocol.wire.columns import Array
-from confide.protocol.wire.encoding import parse, serialise
+from confide.protocol.wire.encoding import parse, plain_values, serialise
 
 Columns = dict[str, Array]
 # The scores of every label, from what reports came with in clear and a uniform number each.
@@ -296,11 +296,5 @@ class Terms(ABC):
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        message = parse(cls.message, data)
-        values = {field.name: getattr(message, field.name) for field in fields(cls)}
-        # Protobuf returns a repeated field as a container of its own type.
-        plain: dict[str, Any] = {
-            name: value if isinstance(value, (str, int, float, bytes)) else tuple(value)
-            for name, value in values.items()
-        }
-        return cls(**plain)
+        names = (field.name for field in fields(cls))
+        return cls(**plain_values(parse(cls.message, data), names))

@@ -1,5 +1,6 @@
 """Serialise messages, and parse untrusted bytes."""
 
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from google.protobuf.message import DecodeError, Message
@@ -37,3 +38,12 @@ def parse(kind: type[AnyMessage], data: bytes) -> AnyMessage:
 def serialise(message: Message) -> bytes:
     """Return the bytes of a message, which are the same on every machine and in every run."""
     return message.SerializeToString(deterministic=True)
+
+
+def plain_values(message: Message, names: Iterable[str]) -> dict[str, Any]:
+    """Return these fields; repeated ones, which protobuf keeps in containers, as tuples."""
+    values = {name: getattr(message, name) for name in names}
+    return {
+        name: value if isinstance(value, (str, int, float, bytes)) else tuple(value)
+        for name, value in values.items()
+    }
