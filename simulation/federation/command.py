@@ -107,8 +107,7 @@ class CampaignOptions:
         typer.Option("--joint", help="class-conditional, per-owner, -group: promise all at once"),
     ] = False
     class_floor: Annotated[
-        int,
-        typer.Option(help="class-conditional: fewer records of a label give it threshold 1"),
+        int, typer.Option(help="class-conditional: fewer records of a label give it threshold 1")
     ] = CLASS_FLOOR
     mixture: Annotated[
         str, typer.Option(help=f"bits:certified: of owners, {' or '.join(MIXTURES)} (first round)")
