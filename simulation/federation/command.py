@@ -107,8 +107,7 @@ class CampaignOptions:
         typer.Option("--joint", help="class-conditional, per-owner, -group: promise all at once"),
     ] = False
     class_floor: Annotated[
-        int,
-        typer.Option(help="class-conditional: fewer records of a label give it threshold 1"),
+        int, typer.Option(help="class-conditional: fewer records of a label give it threshold 1")
     ] = CLASS_FLOOR
     mixture: Annotated[
         str, typer.Option(help=f"bits:certified: of owners, {' or '.join(MIXTURES)} (first round)")
@@ -240,10 +239,7 @@ def federation_command(
             legend = INTERVAL_LEGEND if "mean_width" in rows[0] else LEGEND
             print(f"{about}\n\n{as_text(rows, width=columns())}\n\n{legend}")
         if rows and owners.data is not None:
-            shown = owners_text(rows, width=columns(), most=MOST_OWNERS)
-            size = "mean width" if "mean_width" in rows[0] else "mean set size"
-            said = OF_PARTS if any(row.get("strata") for row in rows) else OWNERS
-            print(f"\n{said.format(size=size)}\n\n{shown}\n")
+            _print_owners(rows)
         _print_trained(found)
         _verify_cards(out)
         if measured is not None:
@@ -259,6 +255,14 @@ def _clear(out: Path, names: list[str]) -> None:
     for name in names:
         for kind in (".json", ".card.json"):
             (out / f"{name.replace(':', '-')}{kind}").unlink(missing_ok=True)
+
+
+def _print_owners(rows: list[dict[str, Any]]) -> None:
+    """Print what was measured of each owner."""
+    shown = owners_text(rows, width=columns(), most=MOST_OWNERS)
+    size = "mean width" if "mean_width" in rows[0] else "mean set size"
+    said = OF_PARTS if any(row.get("strata") for row in rows) else OWNERS
+    print(f"\n{said.format(size=size)}\n\n{shown}\n")
 
 
 def _print_trained(rows: list[dict[str, Any]]) -> None:
