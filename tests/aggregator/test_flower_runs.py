@@ -169,8 +169,8 @@ def test_a_chain_of_numbers_ends_in_cards(place: Path) -> None:
         rng = np.random.default_rng(number)
         features = rng.random((EACH, 16))
         targets = 30 + 40 * features[:, 0] + rng.normal(0, 1, EACH)
-        held = {"features": features, "targets": targets, "ids": np.arange(EACH) + number * EACH}
-        np.savez(place / f"records{number}.npz", **held)
+        ids = np.arange(EACH) + number * EACH
+        np.savez(place / f"records{number}.npz", features=features, targets=targets, ids=ids)
     range_of_targets = {"target-low": 20.0, "target-high": 80.0, "labels": 0}
     score = {"score": "absolute-residual bound=60"}
     run(Nodes(place), 1, "central:trusted bits:certified", **range_of_targets, **score)

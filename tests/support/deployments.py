@@ -127,26 +127,38 @@ def start(
 
 
 def start_node(
-    running: Running, folder: Path, number: int, **settings: str
+    running: Running, folder: Path, number: int, *, again: bool = False, **settings: str
 ) -> tuple[subprocess.Popen[bytes], Ready]:
-    """Register an owner's SuperNode and start it; with it, what tells when it is ready.
+    """Start an owner's SuperNode, registered unless `again`; with it, what tells that it is ready.
 
     `settings` are variables of its environment, such as CONFIDE_ENGINE.
     """
-    home = folder / f"home{number}"
-    flwr(folder, "supernode", "register", str(home / "node.pub"), "own")
+    home, log = folder / f"home{number}", folder / f"node{number}.log"
+    if not again:
+        flwr(folder, "supernode", "register", str(home / "node.pub"), "own")
+    known = log.stat().st_size if log.exists() else 0
     command = [
         str(SCRIPTS / "supernode.sh"),
         str(home),
         (folder / "address").read_text(),
         str(folder / "ca.pem"),
+        str(folder / f"records{number}.npz"),
     ]
-    command.append(str(folder / f"records{number}.npz"))
     if (folder / BACKBONE_FILE).exists():
         command.append(str(folder / BACKBONE_FILE))
     env = environment(folder / f"flwr{number}") | {"CONFIDE_NODE_PORT": str(free_port())} | settings
     process = start(running, folder, f"node{number}", command, env)
-    return process, lambda: b"SuperNode ID" in (folder / f"node{number}.log").read_bytes()
+    return process, lambda: b"SuperNode ID" in log.read_bytes()[known:]
+
+
+def restart_node(running: Running, folder: Path, number: int) -> None:
+    """Kill a SuperNode (SIGKILL); start it until the SuperLink takes it again, within a minute."""
+    _kill(folder / f"flwr{number}")
+    taken = False
+    while not taken:
+        process, ready = start_node(running, folder, number, again=True)
+        wait_for(lambda: ready() or process.poll() is not None, 180)  # noqa: B023
+        taken = ready()
 
 
 def start_run(
@@ -183,12 +195,16 @@ def start_superlink(running: Running, folder: Path) -> None:
 
 
 def kill_superlink(folder: Path) -> None:
-    """Kill the SuperLink of a folder and its ServerApps, without a warning (SIGKILL)."""
-    home = str(folder / "flwr")
+    """Kill the SuperLink of a folder and its ServerApps, without a warning."""
+    _kill(folder / "flwr")
+
+
+def _kill(home: Path) -> None:
+    """Kill (SIGKILL) all processes of a folder of Flower."""
     own = [
         one
         for one in psutil.process_iter(["environ"])
-        if (one.info["environ"] or {}).get(HOME) == home
+        if (one.info["environ"] or {}).get(HOME) == str(home)
     ]
     for one in own:
         with suppress(psutil.NoSuchProcess):

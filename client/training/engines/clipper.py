@@ -91,8 +91,7 @@ class Clipper:
         except Exception as error:
             if size == 1:
                 failed.append(error)
-                kind = {"dtype": torch.float64, "device": features.device}
-                return torch.full((1,), math.nan, **kind), torch.zeros(self.weights, **kind)
+                return features.new_full((1,), math.nan), features.new_zeros(self.weights)
         halves = (slice(size // 2), slice(size // 2, size))
         (first, left), (second, right) = (
             self._piece((features[rows], targets[rows]), shape, failed) for rows in halves

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from confide.client.explain import explain
 from confide.client.training.computing import ENGINE_NAMES, Computing
 from confide.client.training.local_round import Trainer
 from confide.client.training.networks import count_errors, load_weights
@@ -17,7 +18,7 @@ from confide.protocol.exact.sampling import SeededEntropy
 from confide.protocol.methods.training.terms import TrainingTerms
 from confide.protocol.wire import wire_pb2 as wire
 from tests.support.factories import allowed, installed, plan_of, vetted
-from tests.support.learners import answer, people, rows
+from tests.support.learners import TRAINING, answer, people, rows
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:Full backward hook:UserWarning", "ignore:Secure RNG:UserWarning"
@@ -88,6 +89,14 @@ def test_an_engine_of_batches_needs_a_vetted_factory(
     present.append(allowed(plan))
     assert answer(owner, plan, weights, 0).code == refused
     assert answer(owner, plan, weights, 1).code == refused
+
+
+def test_an_owner_is_told_how_a_factory_runs(package: Path) -> None:
+    """Before it takes part: that code of another package sees one record at a time, or many."""
+    plan = plan_of(package, "plain")
+    assert "it sees one record at a time" in explain(plan, allowed(plan))
+    assert "You list this network as vetted" in explain(plan, vetted(plan))
+    assert "another package;" not in explain(TRAINING, allowed(plan))
 
 
 @pytest.mark.parametrize("engine", ["auto", *ENGINE_NAMES[1:]])
