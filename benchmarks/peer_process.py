@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from turns import Side
+from turns import Row, Side, times_faster
 
 HERE = Path(__file__).resolve().parent
 
@@ -108,3 +108,21 @@ def install(home: Path) -> None:
     except BaseException:
         shutil.rmtree(home, ignore_errors=True)
         raise
+
+
+def against_peers(
+    what: str, seconds: dict[str, list[float]], peers: Peers, *, ours: list[float], goal: float
+) -> tuple[list[Row], list[str]]:
+    """A row for the fastest way of every package, and these ways; the goal is for the fastest."""
+    fastest: dict[str, str] = {}
+    for way in sorted(seconds, key=lambda way: min(seconds[way]), reverse=True):
+        fastest[way.split()[1]] = way
+    ranked = sorted(fastest.values(), key=lambda way: min(seconds[way]))
+    rows = []
+    for place, way in enumerate(ranked):
+        _, package, how = way.split()
+        against = f"{package} {peers.versions[package]}, {how}"
+        at_least = goal if place == 0 else None
+        against += " (the fastest)" if place == 0 else ""
+        rows.append(times_faster(what, against, ours=ours, peer=seconds[way], at_least=at_least))
+    return rows or [Row(what, "nothing measured", min(ours))], ranked

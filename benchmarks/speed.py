@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from peer_process import HERE, Peers
+from peer_process import HERE, Peers, against_peers
 from rich.console import Console
 from single_task import ALPHA, DELTA, EPSILON, REPORTS, K, hps_scores, in_processes, softmax
 from turns import Row, table, take_turns, timed, times_as_long, times_faster
@@ -105,24 +105,6 @@ def calibrating(turns: int, peers: Peers, *, probs: Array, truth: Array) -> list
     return rows
 
 
-def against_peers(
-    what: str, seconds: dict[str, list[float]], peers: Peers, *, ours: list[float], goal: float
-) -> tuple[list[Row], list[str]]:
-    """A row for the fastest way of every package, and these ways; the goal is for the fastest."""
-    fastest: dict[str, str] = {}
-    for way in sorted(seconds, key=lambda way: min(seconds[way]), reverse=True):
-        fastest[way.split()[1]] = way
-    ranked = sorted(fastest.values(), key=lambda way: min(seconds[way]))
-    rows = []
-    for place, way in enumerate(ranked):
-        _, package, how = way.split()
-        against = f"{package} {peers.versions[package]}, {how}"
-        at_least = goal if place == 0 else None
-        against += " (the fastest)" if place == 0 else ""
-        rows.append(times_faster(what, against, ours=ours, peer=seconds[way], at_least=at_least))
-    return rows or [Row(what, "nothing measured", min(ours))], ranked
-
-
 def plain_sets(probs: Array, threshold: float) -> Array:
     """APS sets as anybody would write them with numpy: sort, add up, put back."""
     order = np.argsort(-probs, axis=1)
@@ -143,11 +125,8 @@ def predicting(turns: int, peers: Peers, *, probs: Array, truth: Array) -> list[
         "numpy": timed(lambda: plain_sets(probs, predictor.threshold)),
     }
     seconds = take_turns(turns, here | peers.sides("sets"))
-    what, ours, plain = (
-        f"APS sets, {RECORDS} x {CLASSES}",
-        seconds.pop("ours"),
-        seconds.pop("numpy"),
-    )
+    ours, plain = seconds.pop("ours"), seconds.pop("numpy")
+    what = f"APS sets, {RECORDS} x {CLASSES}"
     rows, ranked = against_peers(what, seconds, peers, ours=ours, goal=4.0)
     # Guards against a slower prediction, also where no other package can be had.
     rows.append(

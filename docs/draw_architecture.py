@@ -24,7 +24,8 @@ WIDTH, COLUMN, BOX, HEIGHT, ROW, TOP = 1155, 345, 154, 88, 112, 96
 GUTTER = COLUMN - 16 - 2 * BOX
 STRIPS = {"shuffler": TOP + 6 * ROW + 34, "simulation": TOP + 6 * ROW + HEIGHT + 106}
 END = STRIPS["simulation"] + HEIGHT + ROW + 66
-BESIDE, USERS = "beside the rooms", "driver curve_users arrays presence"
+BESIDE = "beside the rooms"
+USERS = "driver curve_users arrays presence planning calibration calibration_settings"
 STYLE = """text{font:12px system-ui,sans-serif;fill:#1f2933}.n{font-weight:600}
 .s{font-size:9.5px;fill:#52606d}.p{font-size:15px;font-weight:600}
 .c{fill:#f5f7fa;stroke:#cbd2d9}.b{fill:#fff;stroke:#7b8794}
