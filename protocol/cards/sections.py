@@ -150,8 +150,8 @@ def _change(suggestion: Layer, formal: Layer) -> str:
 
 def _local(formal: Layer) -> list[tuple[str, Rows]]:
     nested = ("strata", "levels")
-    found = {name: value for name, value in formal["certificate"].items() if name not in nested}
-    shown = as_rows(found, but="rungs")
+    flat = {name: value for name, value in formal["certificate"].items() if name not in nested}
+    shown = as_rows(flat, but="rungs")
     strata = formal["certificate"].get("strata")
     if strata is not None:
         return [

@@ -58,7 +58,7 @@ def planned(card: Card) -> Iterator[Finding]:
         yield same("certificate/mixture", promised, asked)
         levels = [(one["alpha"], one["delta"]) for one in formal["certificate"].get("levels", [])]
         yield same("certificate/levels", levels, [*LocalTerms.of(plan.terms).levels])
-        yield same("contract/kind", formal["contract"]["kind"], plan.terms.guarantee)
+        yield same("contract/kind", formal["contract"]["kind"], LocalTerms.of(plan.terms).guarantee)
     stated = {"released": {"model": plan.model.hex(), "score": plan.score, "labels": plan.labels}}
     stated |= STATED[formal["track"]](plan)
     for part, fields in stated.items():
