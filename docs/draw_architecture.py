@@ -71,7 +71,7 @@ client 1 4 erm: linear models, exact noise
 protocol 0 0 cards/verify: decides a card again
 protocol 1 0 cards: contract cards
 protocol 0 1 plan: signed plans, queries: plan chain_cost sealing shuffling
-protocol 1 1 certificate: promises, predictions: certificate prediction
+protocol 1 1 certificate: promises, predictions: certificate levels prediction watch
 protocol 0 2 methods: terms, queries, tallies
 protocol 1 2 wire: messages as bytes
 protocol 0 3 channels: local randomisers

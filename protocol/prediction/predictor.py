@@ -114,7 +114,8 @@ class Predictor:
         certified = None
         if coverage is not None or threshold is not None:
             found, certified = threshold_of_band(released, coverage=coverage, threshold=threshold)
-        own = {"class_thresholds": by_class, "group_thresholds": by_group, "certified": certified}
+        own: dict[str, Any] = {"class_thresholds": by_class, "group_thresholds": by_group}
+        own["certified"] = certified
         return cls(score, found, labels or None, chosen, remarks, **own)
 
     @property

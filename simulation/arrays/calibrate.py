@@ -137,6 +137,8 @@ def calibrate(
     `settings` are the method's own; those not given have the defaults of a federation:
 
     - `labels`, `bits` and `pairs`: `failure_probability`, `max_corrupt`
+    - `guarantee` of `labels`, `bits` and `bits:one-shot`: `PAC`, `marginal` (on average), or `band`
+      (PAC at many levels of coverage together; not of `bits`)
     - variants of owners and groups: `owner_floor`, `group_floor`, `joint` (per-owner, per-group)
     - `labels`: `channel`, `provider_data`; certified, owners, groups: `largest_set`;
       class-conditional: `joint`, `class_floor`

@@ -23,7 +23,7 @@ class CalibrationSettings(TypedDict, total=False):
     grid: str
     edges_file: Path | str
     beta: float
-    guarantee: Literal["marginal", "PAC"]
+    guarantee: Literal["marginal", "PAC", "band"]
     privacy_delta: float
     by: Literal["", "class", "group"]
     group_column: str

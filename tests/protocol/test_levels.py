@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from tests.support.owners import PLAN, changed
 ALPHAS = (0.001, 0.05, 0.1, 0.5, 0.9)
 
 
-def planned(campaign: str, guarantee: str, **more: object) -> Plan:
+def planned(campaign: str, guarantee: str, **more: Any) -> Plan:
     return make_plan(campaign, records=5_000, labels=10, guarantee=guarantee, **more)
 
 
@@ -83,7 +84,7 @@ def test_plans_state_the_guarantee_and_survive_bytes(
         ("labels:certified", {"guarantee": "certain"}, "guarantee is"),
     ],
 )
-def test_what_is_not_proved_is_refused(campaign: str, asked: dict[str, object], words: str) -> None:
+def test_what_is_not_proved_is_refused(campaign: str, asked: dict[str, Any], words: str) -> None:
     """Other variants, a band of adaptive stages, planned mixtures; and an average has no
     failures."""
     with pytest.raises(BadInput, match=words):
@@ -95,7 +96,7 @@ def test_plans_whose_levels_promise_too_much_are_refused() -> None:
     marginal, band = planned("labels:certified", MARGINAL), planned("labels:certified", BAND)
     own = LocalTerms.of(marginal.terms)
     deltas = [delta for _, delta in own.levels]
-    lies = [
+    lies: list[tuple[Plan, dict[str, Any]]] = [
         (marginal, {"level_deltas": tuple(min(1.01 * delta, 0.999) for delta in deltas)}),
         (marginal, {"level_alphas": tuple(1.001 * at for at, _ in own.levels)}),
         (marginal, {"level_deltas": tuple(deltas[1:])}),

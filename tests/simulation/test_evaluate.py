@@ -34,8 +34,8 @@ def test_other_guarantees_are_evaluated(
     records: Path, method: str, variant: str, guarantee: str
 ) -> None:
     """The kind of the promise stands beside its level; an average has no failure probability."""
-    given = ("--method", method, "--variant", variant, "--guarantee", guarantee)
-    given += ("--epsilon", "4", "--n", "2000", "--trials", "2", "--seed", "5")
+    given = ["--method", method, "--variant", variant, "--guarantee", guarantee]
+    given += ["--epsilon", "4", "--n", "2000", "--trials", "2", "--seed", "5"]
     run = in_process("--data", records, *given, "--json", "-")
     assert run.exit_code == 0, run.stderr
     found = json.loads(run.stdout)

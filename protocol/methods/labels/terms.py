@@ -228,7 +228,7 @@ class LabelTerms(LeveledTerms):
     def _at_levels(cls, channel: str, settings: Mapping[str, Any]) -> dict[str, Any]:
         """The fields of the guarantee: all reports together test every level."""
         made = LABEL_CHANNELS[channel](k=int(settings["labels"]), epsilon=settings["epsilon"])
-        # The walk passes larger sets first; more than half of the labels are counted by the rest.
+        # The walk passes larger sets first; where they hold most labels, the others are counted.
         variance = made.variance(min(PASSED_SET, made.k / 2))
 
         def error(alpha: float) -> float:

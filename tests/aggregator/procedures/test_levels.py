@@ -48,7 +48,7 @@ def of_labels(ladder: Ladder, epsilon: float = 4.0) -> Run:
     def run(curve: Curve, seed: int, levels: Levels, delta: float) -> LocalCertificate:
         scores, truth = label_records(curve, np.random.default_rng([seed, 5]))
         users = LabelUsers(scores, truth, SeededEntropy("levels", seed))
-        asked = {"alpha": ALPHA, "delta": delta, "levels": levels, "ladder": ladder}
+        asked: dict[str, Any] = {"alpha": ALPHA, "delta": delta, "levels": levels, "ladder": ladder}
         made = certified(channel=auto(k=K, epsilon=epsilon), **asked)
         found: LocalCertificate = drive(made, users)
         return found
@@ -139,7 +139,7 @@ def test_payoffs_of_another_level_are_those_of_the_reports(level: float, largest
     for epsilon in (0.5, 4.0):
         channel = auto(k=K, epsilon=epsilon)
         tally = LabelTally(scores, channel.randomize(truth, SeededEntropy("shift")))
-        asked = {"ladder": LADDER, "largest": largest}
+        asked: dict[str, Any] = {"ladder": LADDER, "largest": largest}
         rungs, wanted = coverage_payoffs(tally, channel, alpha=level, **asked)
         same_rungs, plain = coverage_payoffs(tally, channel, alpha=ALPHA, **asked)
         found = at_level(plain, channel, alpha=ALPHA, level=level, largest=largest)

@@ -21,7 +21,7 @@ from tests.support.cards import KEY, broken, campaign, edited, edits
 from tests.support.owners import level_fields
 
 PUBLIC = KEY.public_key().public_bytes_raw()
-CASES = {
+CASES: dict[str, dict[str, Any]] = {
     "labels marginal": {"method": "labels", "guarantee": MARGINAL, "max_corrupt": 3},
     "labels band": {"method": "labels", "guarantee": BAND},
     "bits marginal": {"guarantee": MARGINAL, "max_corrupt": 3},
