@@ -54,7 +54,7 @@ class RiskScore(Score):
         return found, observed
 
     @abstractmethod
-    def losses(self, results: Array, truth: Array, threshold: float) -> NDArray[np.float64]:
+    def losses(self, results: Array, truth: Array, threshold: ArrayLike) -> NDArray[np.float64]:
         """Return the loss of every record at a threshold."""
 
     reads: ClassVar[str]
