@@ -15,7 +15,7 @@ from confide.protocol.errors import BadInput, Refused, check_epsilon
 from confide.protocol.methods.partition import check_name
 from confide.protocol.methods.registry import METHODS
 from confide.protocol.plan import Plan
-from confide.protocol.record_columns import TRUTHS
+from confide.protocol.record_files.record_columns import TRUTHS
 from confide.protocol.wire import wire_pb2 as wire
 
 # Clauses that list keys or digests, and what they list.

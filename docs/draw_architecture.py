@@ -79,7 +79,7 @@ protocol 1 3 scores: conformity scores
 protocol 0 4 architectures: networks, ONNX models: architectures models
 protocol 1 4 privacy: the cost of mechanisms
 protocol 0 5 exact: exact arithmetic, sampling
-protocol 1 5 {BESIDE}:: errors files commands tensors version record_columns record_tables simulated
+protocol 1 5 {BESIDE}:: errors files commands tensors version record_files simulated
 aggregator 0 0 cli: two command lines: cli __main__
 aggregator 1 0 flower_app: Flower's server side: flower_app flower_messages
 aggregator 0 1 server: gRPC, advance of campaigns

@@ -11,10 +11,10 @@ from confide.aggregator.cli.search import HELP, search_command
 from confide.protocol.cards.card import card_schema, read_card
 from confide.protocol.cards.differences import differences
 from confide.protocol.cards.exports import FORMS, Curator, exported
-from confide.protocol.cards.in_words import headline
 from confide.protocol.cards.page import as_html, as_markdown
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.cards.verify.findings import failures
+from confide.protocol.cards.words.in_words import headline
 from confide.protocol.commands.command_line import CommandLine
 from confide.protocol.commands.terminal import clear_errors, printable
 from confide.protocol.errors import BadInput, check_choice

@@ -31,8 +31,8 @@ from confide.aggregator.storage.stored_campaign import (
 )
 from confide.aggregator.storage.training_progress import error_rates
 from confide.protocol.cards.card import PUBLIC, parse_card
-from confide.protocol.cards.in_words import headline
 from confide.protocol.cards.verify.card import verify
+from confide.protocol.cards.words.in_words import headline
 from confide.protocol.chain_cost import ChainCost
 from confide.protocol.commands.terminal import clear_errors
 from confide.protocol.errors import BadInput

@@ -16,8 +16,8 @@ from confide.aggregator.cards.contracts.shortlist import ShortlistTrial
 from confide.aggregator.cards.issue import provenance
 from confide.aggregator.keys import read_key
 from confide.protocol.cards.card import Card, Layer
-from confide.protocol.cards.in_words import headline, trivial_in_runs
 from confide.protocol.cards.sections import evaluated_lines
+from confide.protocol.cards.words.in_words import headline, trivial_in_runs
 from confide.protocol.commands.option_groups import grouped
 from confide.protocol.commands.terminal import clear_errors
 from confide.protocol.errors import BadInput

@@ -28,13 +28,13 @@ from confide.aggregator.web.search_progress import (
 )
 from confide.aggregator.web.words import MEANINGS
 from confide.protocol.cards.card import PUBLIC, Card, parse_card, strata_of
-from confide.protocol.cards.in_words import verdict
 from confide.protocol.cards.page import as_html, card_article
 from confide.protocol.cards.picture import card_picture
 from confide.protocol.cards.scatter import scatter
 from confide.protocol.cards.tracks.registry import track_of
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.cards.verify.findings import Finding
+from confide.protocol.cards.words.in_words import verdict
 from confide.protocol.certificate import WATCH
 
 # A table longer than this is cut, and says so.

@@ -10,8 +10,8 @@ from confide.client.cli.options import DEFAULT_HOME, Folder, fail
 from confide.client.home import Home
 from confide.client.transport.grpc_client import Aggregator
 from confide.protocol.cards.card import Card, parse_card
-from confide.protocol.cards.in_words import headline
 from confide.protocol.cards.verify.findings import Finding, failures
+from confide.protocol.cards.words.in_words import headline
 from confide.protocol.commands.terminal import printable
 from confide.protocol.errors import BadInput
 from confide.protocol.files import write_whole

@@ -9,7 +9,7 @@ from confide.client.records.ids import EXACT, WHY_ID, normal_id
 from confide.client.records.records import Records
 from confide.protocol.errors import BadInput
 from confide.protocol.methods.partition import spelled
-from confide.protocol.record_columns import (
+from confide.protocol.record_files.record_columns import (
     Columns,
     check_features,
     read_columns,

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from confide.protocol.cards.card import Card, Layer
-from confide.protocol.cards.in_clear import in_clear
-from confide.protocol.cards.in_words import campaign_name, counted_owners, in_words, spent
-from confide.protocol.cards.signer_words import KEY_IS
 from confide.protocol.cards.tracks.registry import track_of
 from confide.protocol.cards.verify.findings import Finding
+from confide.protocol.cards.words.in_clear import in_clear
+from confide.protocol.cards.words.in_words import campaign_name, counted_owners, in_words, spent
+from confide.protocol.cards.words.signer_words import KEY_IS
 from confide.protocol.certificate import WATCH
 from confide.protocol.commands.terminal import printable
 from confide.protocol.errors import BadInput

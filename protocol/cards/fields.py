@@ -3,7 +3,7 @@
 from typing import Any
 
 from confide.protocol.cards.card import Layer
-from confide.protocol.cards.plain_names import heading_of, in_text
+from confide.protocol.cards.words.plain_names import heading_of, in_text
 
 Rows = list[tuple[str, str]]
 

@@ -7,11 +7,11 @@ import html
 
 from confide.protocol.cards.card import Card
 from confide.protocol.cards.fields import Rows
-from confide.protocol.cards.in_words import InWords, campaign_name, in_words, verdict
 from confide.protocol.cards.picture import card_picture
 from confide.protocol.cards.sections import sections
-from confide.protocol.cards.signer_words import KEY_IS
 from confide.protocol.cards.verify.findings import Finding
+from confide.protocol.cards.words.in_words import InWords, campaign_name, in_words, verdict
+from confide.protocol.cards.words.signer_words import KEY_IS
 from confide.protocol.commands.terminal import printable
 
 # A section of more rows is folded by itself.

@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 
 from confide.protocol.errors import BadInput
 from confide.protocol.methods.partition import spelled
-from confide.protocol.record_columns import (
+from confide.protocol.record_files.record_columns import (
     check_features,
     flags,
     read_columns,
     targets,
     whole_labels,
 )
-from confide.protocol.record_tables import TRUE_LABELS
+from confide.protocol.record_files.record_tables import TRUE_LABELS
 from confide.protocol.scores.base import MULTI_LABEL, REGRESSION, Score
 from confide.protocol.scores.regression import residual
 

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from confide.protocol.errors import BadInput
 from confide.protocol.methods.partition import spelled
-from confide.protocol.record_columns import (
+from confide.protocol.record_files.record_columns import (
     Columns,
     check_features,
     read_columns,
     truths,
 )
-from confide.protocol.record_tables import TextColumn
+from confide.protocol.record_files.record_tables import TextColumn
 from confide.protocol.scores.base import MULTI_LABEL, OWN_LOSS, Score, task_of
 from confide.protocol.scores.probabilities import check_probabilities
 from confide.protocol.scores.risk import FalseNegatives

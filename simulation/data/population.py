@@ -16,8 +16,8 @@ from confide.client.training.scaling import public_scaling
 from confide.protocol.errors import BadInput
 from confide.protocol.methods.partition import spelled
 from confide.protocol.prediction.known_records import check_task, read_known_records
-from confide.protocol.record_columns import read_columns
-from confide.protocol.record_tables import TextColumn
+from confide.protocol.record_files.record_columns import read_columns
+from confide.protocol.record_files.record_tables import TextColumn
 from confide.protocol.scores.base import CLASSIFICATION, REGRESSION, Score
 from confide.protocol.scores.regression import Residual, column, residual
 from confide.protocol.simulated.embedded import letters, predictions

@@ -79,7 +79,7 @@ def report_command(
 ) -> None:
     """Show results as one HTML page, with pictures as PNG and PDF beside it."""
     with clear_errors():
-        from confide.simulation.experiments.report import write_report
+        from confide.simulation.experiments.reports.report import write_report
         from confide.simulation.experiments.results import read_results
 
         check_installed("matplotlib")

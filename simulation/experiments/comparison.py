@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from confide.simulation.evaluate.repeated import Row
+from confide.simulation.experiments.reports.summary import mean_interval, text
 from confide.simulation.experiments.results import Results
-from confide.simulation.experiments.summary import mean_interval, text
 
 # What names a cell to a reader; two results may hold the same cells under other numbers.
 PLACE = ("where", "population", "n", "method", "score", "epsilon", "alpha", "failure_probability")

@@ -14,7 +14,7 @@ from confide.protocol.methods.labels.in_clear import AGGREGATOR
 from confide.protocol.methods.registry import METHODS
 from confide.protocol.models.model_file import Model
 from confide.protocol.models.scorer import score as run_model
-from confide.protocol.record_columns import read_columns
+from confide.protocol.record_files.record_columns import read_columns
 from confide.protocol.scores.probabilities import check_probabilities
 from confide.protocol.scores.registry import find_label_score
 from confide.protocol.wire.columns import Array

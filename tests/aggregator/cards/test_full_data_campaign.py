@@ -10,10 +10,10 @@ from confide.aggregator.cards.issue import campaign_card
 from confide.client.explain import explain
 from confide.client.ledger.ledger import Ledger
 from confide.protocol.cards.card import parse_card
-from confide.protocol.cards.in_words import headline, in_words
 from confide.protocol.cards.page import as_html, as_markdown
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.cards.verify.chain import added_epsilon
+from confide.protocol.cards.words.in_words import headline, in_words
 from confide.protocol.certificate import PAIRS
 from confide.protocol.errors import BadInput
 from confide.protocol.methods.counts.full_data import VARIANTS

@@ -5,9 +5,9 @@ import pytest
 
 from confide.aggregator.cards.full_data import full_data_formal
 from confide.protocol.cards.card import Card, parse_card
-from confide.protocol.cards.in_words import headline
 from confide.protocol.cards.page import as_html, as_markdown
 from confide.protocol.cards.verify.profiles import Training
+from confide.protocol.cards.words.in_words import headline
 from confide.protocol.errors import BadInput
 from confide.protocol.privacy.budgets import Budget
 from confide.protocol.privacy.losses import Pure, SampledGaussian

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from confide.aggregator.cards.contracts.clauses import judge
 from confide.aggregator.cards.contracts.contract import Configuration, Contract
 from confide.aggregator.quantiles.registry import MECHANISMS
-from confide.protocol.cards.in_words import headline
+from confide.protocol.cards.words.in_words import headline
 from tests.support.cards import CONTRACT, KEY, ORIGIN, OTHER, broken, infeasible, make_card
 
 

@@ -11,9 +11,9 @@ from confide.aggregator.cards.contracts.contract import Configuration, Contract,
 from confide.aggregator.cards.contracts.search import search_and_try
 from confide.aggregator.cards.contracts.shortlist import ShortlistTrial
 from confide.protocol.cards.card import Card, parse_card
-from confide.protocol.cards.in_words import headline
 from confide.protocol.cards.page import as_html
 from confide.protocol.cards.verify.card import verify
+from confide.protocol.cards.words.in_words import headline
 from confide.protocol.errors import BadInput
 from confide.protocol.scores.registry import find_score
 from confide.protocol.simulated.embedded import predictions

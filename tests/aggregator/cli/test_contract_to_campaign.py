@@ -9,8 +9,8 @@ from confide.aggregator.campaigns.driver import run_campaign
 from confide.aggregator.cards.issue import campaign_card
 from confide.aggregator.keys import SIGNING_KEY
 from confide.protocol.cards.card import read_card
-from confide.protocol.cards.in_words import in_words
 from confide.protocol.cards.verify.card import verify
+from confide.protocol.cards.words.in_words import in_words
 from confide.protocol.methods.counts.central import CentralTerms
 from confide.protocol.plan import Plan, sign_plan
 from confide.protocol.wire import wire_pb2 as wire

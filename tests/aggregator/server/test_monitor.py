@@ -12,8 +12,8 @@ from confide.aggregator.campaigns.planning.watched_card import calibration_card
 from confide.aggregator.keys import SIGNING_KEY
 from confide.client.records.records import Records
 from confide.protocol.cards.card import PUBLIC, parse_card
-from confide.protocol.cards.in_words import headline
 from confide.protocol.cards.verify.card import verify
+from confide.protocol.cards.words.in_words import headline
 from confide.protocol.errors import BadInput
 from confide.protocol.plan import Plan
 from confide.protocol.prediction.predictor import Predictor

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from confide.protocol.cards.card import Card, parse_card
-from confide.protocol.cards.in_words import headline
+from confide.protocol.cards.words.in_words import headline
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import SEEDED
 from tests.support.campaign_cards import counted, forged, issued, reported

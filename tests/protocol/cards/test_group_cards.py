@@ -15,8 +15,8 @@ from confide.aggregator.campaigns.driver import run_campaign
 from confide.aggregator.cards.issue import campaign_card
 from confide.protocol.cards.card import Card, strata_of
 from confide.protocol.cards.page import as_html
-from confide.protocol.cards.promise_words import promise
 from confide.protocol.cards.verify.card import verify
+from confide.protocol.cards.words.promise_words import promise
 from confide.protocol.certificate import DROPOUTS, IID_PARTS, MIXTURE
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import OPERATING_SYSTEM

@@ -6,9 +6,9 @@ import yaml
 
 from confide.protocol.cards.card import Card
 from confide.protocol.cards.exports import Curator, exported
-from confide.protocol.cards.in_clear import in_clear
-from confide.protocol.cards.in_words import in_words
 from confide.protocol.cards.verify.card import verify
+from confide.protocol.cards.words.in_clear import in_clear
+from confide.protocol.cards.words.in_words import in_words
 from tests.support.campaign_cards import issued, reported
 from tests.support.central import TRUSTED
 from tests.support.group_cards import PLANS, group_card

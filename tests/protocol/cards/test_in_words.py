@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from confide.protocol.cards.card import Card
-from confide.protocol.cards.in_words import campaign_name, headline, in_words
 from confide.protocol.cards.page import as_html, as_markdown
 from confide.protocol.cards.verify.card import verify
+from confide.protocol.cards.words.in_words import campaign_name, headline, in_words
 from confide.protocol.exact.sampling import SEEDED
 from tests.support.campaign_cards import counted, forged, issued
 from tests.support.cards import CONTRACT, KEY, campaign, infeasible, make_card

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from confide.protocol.cards.card import Card
-from confide.protocol.cards.in_words import headline, in_words
 from confide.protocol.cards.page import card_article
 from confide.protocol.cards.verify.card import verify
+from confide.protocol.cards.words.in_words import headline, in_words
 from confide.protocol.certificate import BAND, MARGINAL, PAC
 from confide.protocol.errors import BadInput
 from confide.protocol.levels import band_levels, marginal_levels

@@ -11,9 +11,9 @@ from confide.aggregator.campaigns.driver import run_campaign
 from confide.aggregator.cards.issue import campaign_card
 from confide.protocol.cards.card import Card
 from confide.protocol.cards.page import card_article
-from confide.protocol.cards.promise_words import promise
 from confide.protocol.cards.trust import thresholds_of
 from confide.protocol.cards.verify.card import verify
+from confide.protocol.cards.words.promise_words import promise
 from confide.protocol.certificate import LIARS, LIARS_IN_ORDER
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import OPERATING_SYSTEM

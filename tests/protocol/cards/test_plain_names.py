@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from confide.protocol.cards.card import Card, card_schema
-from confide.protocol.cards.in_words import headline
 from confide.protocol.cards.page import as_html
-from confide.protocol.cards.plain_names import PLAIN
 from confide.protocol.cards.sections import sections
 from confide.protocol.cards.verify.card import verify
+from confide.protocol.cards.words.in_words import headline
+from confide.protocol.cards.words.plain_names import PLAIN
 from tests.support.campaign_cards import counted, issued, reported
 from tests.support.cards import infeasible, make_card
 from tests.support.central import NOISED, TRUSTED

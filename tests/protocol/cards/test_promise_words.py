@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import confide
-from confide.protocol.cards.promise_words import promise
+from confide.protocol.cards.words.promise_words import promise
 from tests.support.cards import KEY
 from tests.support.known import label_population
 from tests.support.multi_label import many_labels

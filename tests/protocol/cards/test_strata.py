@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from confide.protocol.cards.card import Card
-from confide.protocol.cards.in_words import headline
 from confide.protocol.cards.page import card_article
 from confide.protocol.cards.trust import thresholds_of
 from confide.protocol.cards.verify.card import verify
+from confide.protocol.cards.words.in_words import headline
 from confide.protocol.errors import BadInput
 from confide.protocol.prediction.predictor import Predictor
 from tests.support.calibrated import calibrated_card

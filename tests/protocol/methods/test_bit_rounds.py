@@ -11,9 +11,9 @@ from confide.aggregator.campaigns.driver import run_campaign
 from confide.aggregator.cards.issue import campaign_card
 from confide.aggregator.procedures.bits import procedure as bits
 from confide.protocol.cards.card import Card
-from confide.protocol.cards.in_words import in_words
 from confide.protocol.cards.page import card_article
 from confide.protocol.cards.verify.card import verify
+from confide.protocol.cards.words.in_words import in_words
 from confide.protocol.channels.bit import Bit
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import OPERATING_SYSTEM, SeededEntropy

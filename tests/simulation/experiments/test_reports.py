@@ -8,8 +8,8 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from confide.simulation.cli import app
+from confide.simulation.experiments.reports.summary import mean_interval, share_interval
 from confide.simulation.experiments.results import RESULTS
-from confide.simulation.experiments.summary import mean_interval, share_interval
 from tests.support.experiments import CELLS, SMALL, run, written
 
 

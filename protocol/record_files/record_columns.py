@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confide.protocol.errors import BadInput
-from confide.protocol.record_tables import (
+from confide.protocol.record_files.record_tables import (
     LOSSES,
     PREDICTED,
     TRUE_LABELS,

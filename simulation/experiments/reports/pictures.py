@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from confide.simulation.experiments.summary import CellSummary, Interval
+from confide.simulation.experiments.reports.summary import CellSummary, Interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

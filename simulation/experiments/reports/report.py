@@ -7,9 +7,14 @@ from typing import Any
 
 from confide.protocol.cards.page import STYLE
 from confide.protocol.files import make_folder, write_whole
-from confide.simulation.experiments.pictures import figures, rendered
+from confide.simulation.experiments.reports.pictures import figures, rendered
+from confide.simulation.experiments.reports.summary import (
+    CellSummary,
+    share_interval,
+    summaries,
+    text,
+)
 from confide.simulation.experiments.results import Results, name_of
-from confide.simulation.experiments.summary import CellSummary, share_interval, summaries, text
 
 PAGE = """<!doctype html>
 <html lang="en">

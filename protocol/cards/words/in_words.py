@@ -5,13 +5,13 @@ import re
 from dataclasses import dataclass
 
 from confide.protocol.cards.card import INFORMATIVE, RANDOMNESS, Card, Layer
-from confide.protocol.cards.in_clear import beside_epsilon, not_protected
-from confide.protocol.cards.plain_names import in_text
-from confide.protocol.cards.promise_words import interval, promise, within_parts
-from confide.protocol.cards.signer_words import checked
 from confide.protocol.cards.tracks.registry import track_of
 from confide.protocol.cards.verify.findings import Finding
-from confide.protocol.cards.watch_words import (
+from confide.protocol.cards.words.in_clear import beside_epsilon, not_protected
+from confide.protocol.cards.words.plain_names import in_text
+from confide.protocol.cards.words.promise_words import interval, promise, within_parts
+from confide.protocol.cards.words.signer_words import checked
+from confide.protocol.cards.words.watch_words import (
     NOT_PROMISED,
     QUIET,
     watch_promise,

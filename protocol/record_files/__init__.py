@@ -1,0 +1,1 @@
+"""Files of records: their columns, and tables read from csv, parquet and npz."""

@@ -1,0 +1,1 @@
+"""What experiments found: tables, pictures and a page."""
