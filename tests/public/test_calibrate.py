@@ -143,23 +143,6 @@ def test_averages_and_bands_issue_cards_that_verify(method: str, guarantee: str)
         assert confide.metrics.coverage(sets, labels[4000:]) > 0.7 - 4 * error
 
 
-def test_an_average_of_labels_is_sharper_than_a_promise_of_each_calibration() -> None:
-    """Its thresholds exceed 0.9 by less than 0.8 of what PAC ones do on the same records, in the
-    mean of 12."""
-    means = [
-        np.mean(
-            [
-                confide.calibrate(
-                    *uniform(4000, seed), method="labels", seed=seed, guarantee=guarantee
-                ).threshold
-                for seed in range(12)
-            ]
-        )
-        for guarantee in ("PAC", "marginal")
-    ]
-    assert means[1] - 0.9 < 0.8 * (means[0] - 0.9)
-
-
 def test_numbers_are_calibrated_too() -> None:
     """CQR intervals of two columns cover the targets, and torch tensors are taken."""
     rng = np.random.default_rng(2)

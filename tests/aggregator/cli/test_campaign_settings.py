@@ -117,8 +117,10 @@ def test_a_setting_of_another_method_is_refused(
     stored."""
     code, complaint = create(place, campaign=f'"{campaign}"', **{name: value})
     assert (code, complaint.count("\n")) == (2, 1)
+    # A failure probability belongs to guarantees, and trusted counts promise an average.
+    asked = f"{campaign}, central:marginal" if name == "failure-probability" else campaign
     assert complaint.startswith(
-        f"error: {name} is given, which {campaign} does not use; it belongs to "
+        f"error: {name} is given, which {asked} does not use; it belongs to "
     )
     assert place.store.campaigns() == []
 

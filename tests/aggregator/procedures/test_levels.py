@@ -131,6 +131,17 @@ def test_a_planted_band_that_does_not_share_delta_is_caught(name: str, run: Run)
         assert_rate_at_most(failures, 60, DELTA)
 
 
+def test_averages_of_labels_are_sharper_than_promises_of_each_calibration() -> None:
+    """The mean excess of coverage in 24 campaigns is less than 0.7 of the PAC one's on the same
+    reports."""
+    curve, levels = POPULATIONS["uniform"], marginal_levels(ALPHA, error=0.016, count=12)
+    excess = [
+        np.mean([FINE(curve, seed, asked, delta).threshold for seed in range(24)]) - (1 - ALPHA)
+        for asked, delta in ((levels, 0.0), ((), DELTA))
+    ]
+    assert excess[0] < 0.7 * excess[1]
+
+
 @pytest.mark.parametrize("largest", [0, 3])
 @pytest.mark.parametrize("level", [0.02, 0.3])
 def test_payoffs_of_another_level_are_those_of_the_reports(level: float, largest: int) -> None:
