@@ -1,8 +1,6 @@
 """`confide predict`: from a card and a file to a file of sets or intervals."""
 
 import csv
-import json
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,22 +16,10 @@ from tests.support.calibrated import calibrated_card
 from tests.support.cards import KEY, OTHER
 from tests.support.commands import run_main
 from tests.support.models import PLAIN, softmax
+from tests.support.predict_command import PUBLIC, predict, read, read_wards
 
-PUBLIC = KEY.public_key().public_bytes_raw().hex()
 FEATURES = np.random.default_rng(4).normal(size=(3000, 2)).astype(np.float32)
 WEIGHTS = np.array([[0.5, -0.5, 0.0], [0.1, 0.2, 0.3]], dtype=np.float32)
-
-
-def predict(folder: Path, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run the command on files of a folder; an option that is None is left out."""
-    given = {"card": "card.json", "key": PUBLIC, "data": "new.npz", "out": "out.csv"} | options
-    words: list[str | Path] = []
-    for name, value in given.items():
-        if value is not None and value is not False:
-            plain = name in ("key", "explain", "group-column", "coverage") or value is True
-            at = value if plain else folder / value
-            words += [f"--{name}"] if value is True else [f"--{name}", str(at)]
-    return run_main(confide_main, "predict", *words)
 
 
 @pytest.fixture(scope="module")
@@ -141,24 +127,6 @@ def write(path: Path, table: dict[str, list[Any]]) -> None:
         rows.writerows(zip(*table.values(), strict=True))
 
 
-def read(path: Path) -> tuple[list[Any], list[list[int]]]:
-    """The ids and labels of a written file."""
-    if path.suffix == ".npz":
-        with np.load(path, allow_pickle=False) as archive:
-            ids = archive["ids"].tolist() if "ids" in archive else []
-            return ids, [np.flatnonzero(row).tolist() for row in archive["sets"]]
-    if path.suffix == ".parquet":
-        table = pyarrow.parquet.read_table(path).to_pydict()
-        assert table["size"] == [len(labels) for labels in table["labels"]]
-        return table["id"], table["labels"]
-    if path.suffix == ".jsonl":
-        lines = [json.loads(line) for line in path.read_text().splitlines()]
-        return [line["id"] for line in lines], [line["labels"] for line in lines]
-    with path.open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    return [row["id"] for row in rows], [list(map(int, row["labels"].split())) for row in rows]
-
-
 def test_coverage_is_said_where_the_file_knows_the_truth(folder: Path) -> None:
     """And the first records are explained if asked."""
     done = predict(folder, explain=2)
@@ -238,13 +206,6 @@ def test_wards_that_a_card_does_not_cover_are_named_before_anything_is_written(
     failed = predict(folder, out="never.npz", card="covered.json", data="wards.json")
     assert (failed.returncode, (folder / "never.npz").exists()) == (2, False)
     assert said in failed.stderr
-
-
-def read_wards(folder: Path) -> tuple[Any, list[str]]:
-    with (folder / "wards.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    probs = np.array([[float(row[f"p{k}"]) for k in range(26)] for row in rows])
-    return probs.astype(np.float32), [row["ward"] for row in rows]
 
 
 def test_intervals_are_written(folder: Path) -> None:
