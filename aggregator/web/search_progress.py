@@ -14,7 +14,7 @@ from confide.aggregator.storage.departures import left_since_first
 from confide.aggregator.storage.store import Store
 from confide.aggregator.storage.stored_campaign import Campaign, Round
 from confide.aggregator.storage.views import Overview
-from confide.protocol.methods.base import LOCAL, MONITOR, Query
+from confide.protocol.methods.base import Query
 from confide.protocol.methods.thresholds import Alarm, Evidence
 from confide.protocol.plan import read_query
 
@@ -107,7 +107,7 @@ def alarm(campaign: Campaign, rounds: Sequence[Round], asked: Sequence[bytes]) -
 
 def departure(store: Store, one: Overview) -> Departure | None:
     """Which owners have left a campaign of reports; None before a round, or if nobody knows."""
-    if one.plan.shuffling is not None or one.plan.terms.track not in (LOCAL, MONITOR):
+    if one.plan.shuffling is not None or one.plan.terms.rounds:
         return None
     left = left_since_first(store.engine, one.id)
     return None if left is None else Departure(left)

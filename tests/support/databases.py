@@ -6,7 +6,10 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from alembic import command
+from alembic.config import Config
 
+from confide.aggregator.storage.database import connect, writing
 from tests.support.postgres import binaries, postgres
 
 needs_postgres = pytest.mark.skipif(
@@ -34,3 +37,14 @@ def empty_databases() -> Iterator[Callable[[str], str]]:
             return url.replace("/postgres?", f"/test{made}?")
 
         yield empty
+
+
+def at_version(url: str, version: str) -> None:
+    """Make the tables of an earlier version."""
+    config = Config()
+    config.set_main_option("script_location", "confide.aggregator.storage:migrations")
+    engine = connect(url)
+    with writing(engine).begin() as db:
+        config.attributes["connection"] = db
+        command.upgrade(config, version)
+    engine.dispose()

@@ -3,28 +3,16 @@
 import hashlib
 from pathlib import Path
 
-from alembic import command
-from alembic.config import Config
 from sqlalchemy import text
 
 from confide.aggregator.storage.database import connect, writing
 from confide.aggregator.storage.store import Store
 from confide.protocol.plan import sign_plan
+from tests.support.databases import at_version
 from tests.support.owners import KEY
 from tests.support.servers import Place, eventually, plan_now
 
 SETTINGS = '{"round_seconds": 3600.0, "owners": 0, "enough": 0}'
-
-
-def at_version(url: str, version: str) -> None:
-    """Make the tables of an earlier version."""
-    config = Config()
-    config.set_main_option("script_location", "confide.aggregator.storage:migrations")
-    engine = connect(url)
-    with writing(engine).begin() as db:
-        config.attributes["connection"] = db
-        command.upgrade(config, version)
-    engine.dispose()
 
 
 def test_queries_of_an_earlier_version_are_found(tmp_path: Path) -> None:
