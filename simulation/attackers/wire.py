@@ -96,7 +96,7 @@ class Wired:
     def coverage(self, threshold: float) -> float:
         """The share of all records that a threshold covers, which the campaign's are drawn from."""
         people = self.population
-        own = find_score(self.plan.score).true_scores(people.results, people.truth)
+        own = find_score(self.plan.score).true_scores(people.results, people.truth, u=None)
         return float(np.mean(own <= threshold)) if threshold < 1 else 1.0
 
     def _owner(self, folder: Path, number: int, kind: str) -> Respondent:
