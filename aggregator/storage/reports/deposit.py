@@ -180,8 +180,8 @@ def _store(db: Connection, submissions: list[Submission], known: StoredIds) -> l
     counts, (campaign, number, _) = _counts(db, more), submissions[0].key
     db.execute(_advance(db.dialect.name), more)
     if any(counts.values()):
-        changes = {f"more_{name}": counts[name] for name in _COUNTS}
-        db.execute(_MORE, {"its_campaign": campaign, "its_round": number} | changes)
+        added = {f"more_{name}": counts[name] for name in _COUNTS}
+        db.execute(_MORE, {"its_campaign": campaign, "its_round": number} | added)
     if counts["batches"] and not submissions[0].whole:
         known.added(db, campaign, counts["batches"])
     return accepted
