@@ -126,8 +126,8 @@ def test_the_model_takes_the_features_of_the_file(
         ("return with_range(file, low=self.low, high=self.high)", "return file"),
         ("low=self.low, high=self.high)", "low=0.0, high=self.high)"),
         (
-            "to_onnx(self.network(), weights, centre=self.centre)",
-            "to_onnx(self.network(), weights, centre=0.5)",
+            "to_onnx(self.network(), weights, centre=self.centre, span",
+            "to_onnx(self.network(), weights, centre=0.5, span",
         ),
         ("- self.low) / (self.high - self.low)", "- self.low) / self.high"),
     ],
