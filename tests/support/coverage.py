@@ -30,16 +30,8 @@ from confide.protocol.prediction.predictor import Predictor
 from confide.protocol.scores.registry import SCORES
 from confide.protocol.scores.scoring import all_scores, true_scores
 from confide.simulation.driver import BitUsers, LabelUsers, PairUsers, drive
-from tests.support.owners import (
-    MODEL,
-    PLAN,
-    POLICY,
-    asking,
-    changed,
-    level_fields,
-    owner,
-    signed,
-)
+from tests.support import owners as held_by
+from tests.support.owners import MODEL, PLAN, POLICY, asking, changed, owner, signed
 
 Floats = NDArray[np.float64]
 
@@ -120,8 +112,6 @@ POPULATIONS = {
     "confident": calibrated(0.9, 0.999),
     "hair below": hair_below(),
 }
-
-
 OWNER_LABELS = tuple(("labels", variant) for variant in OWNER_VARIANTS)
 
 
@@ -151,9 +141,9 @@ class Method:
             own["ladder"] = tuple(public_ladder(100).tolist())
         if self.guarantee == MARGINAL:
             # A few levels, so that campaigns are short.
-            own |= level_fields(marginal_levels(0.1, error=0.02, count=6)) | {"delta": 0.0}
+            own |= held_by.level_fields(marginal_levels(0.1, error=0.02, count=6)) | {"delta": 0.0}
         if self.guarantee == BAND:
-            own |= level_fields(band_levels(0.1, delta))
+            own |= held_by.level_fields(band_levels(0.1, delta))
         return METHODS_BY_NAME[self.method](**asked | own)
 
     @property
@@ -171,14 +161,12 @@ class Method:
 
 
 # Averages and bands; the other variants promise PAC coverage.
-LEVELED = tuple(
-    Method(method, variant, channel, guarantee)
-    for method, variant, channel, guarantees in (
-        ("labels", "certified", "k-rr", (MARGINAL, BAND)),
-        ("bits", "certified", "bit", (MARGINAL,)),
-        ("bits", "one-shot", "bit", (MARGINAL, BAND)),
-    )
-    for guarantee in guarantees
+LEVELED = (
+    Method("labels", "certified", "k-rr", MARGINAL),
+    Method("labels", "certified", "k-rr", BAND),
+    Method("bits", "certified", "bit", MARGINAL),
+    Method("bits", "one-shot", "bit", MARGINAL),
+    Method("bits", "one-shot", "bit", BAND),
 )
 
 
@@ -237,8 +225,7 @@ class Cell:
         covered as all records are at its threshold; so is each owner.
         """
         if certificate.band:
-            below = [self.missed(q) > 1 - covered + 1e-9 for covered, q in certificate.band]
-            return any(below)
+            return any(self.missed(q) > 1 - at + 1e-9 for at, q in certificate.band)
         population = POPULATIONS[self.population]
         each = () if certificate.together else certificate.strata
         lowest = min([one.threshold for one in each] or [certificate.threshold])
@@ -251,8 +238,8 @@ class Cell:
     def missed(self, threshold: float) -> float:
         """What a threshold misses, in the worse precision."""
         population = POPULATIONS[self.population]
-        covered = (population.coverage(self.score, threshold, t) for t in (np.float32, np.float64))
-        return 1 - min(covered)
+        kinds = (np.float32, np.float64)
+        return 1 - min(population.coverage(self.score, threshold, dtype) for dtype in kinds)
 
     def failures(self, campaigns: int, *, level: float | None = None) -> int:
         """Count the failures among this many campaigns."""
