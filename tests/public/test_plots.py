@@ -78,7 +78,7 @@ def test_intervals_are_drawn() -> None:
 
 
 def test_a_band_is_drawn_as_steps_that_rise() -> None:
-    """A step a level, at its threshold and its coverage; without a band there is nothing to draw."""
+    """A step a level, at its threshold and its coverage; without a band nothing is drawn."""
     probs, labels = predictions()
     made = confide.calibrate(probs, labels, method="labels", epsilon=4.0, seed=1, guarantee="band")
     (line, _) = confide.plots.band(made).get_lines()
