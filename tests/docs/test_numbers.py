@@ -27,7 +27,7 @@ from confide.protocol.wire.service import LARGEST_PIECE
 from confide.protocol.wire.splitting import single_bytes
 from confide.simulation.evaluate.full_data.pipelines import PIPELINES
 from confide.simulation.reproduce.full_data import cells
-from tests.support.places import ROOT
+from tests.support.pages_of_docs import says
 
 SETTINGS = {
     "score": "hps",
@@ -40,11 +40,6 @@ SETTINGS = {
     "minimum-owners": 1,
     "model": "00" * 32,
 }
-
-
-def says(page: str, words: str) -> bool:
-    """Whether a page holds these words, wherever its lines break."""
-    return words in " ".join((ROOT / "docs" / page).read_text().split())
 
 
 def test_the_shuffle_bound_is_the_computed_one() -> None:

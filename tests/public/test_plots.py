@@ -108,3 +108,15 @@ def test_intervals_are_drawn() -> None:
     assert [len(heights(line)) for line in drawn.lines] == [1, 1]
     with pytest.raises(BadInput, match="whole line"):
         confide.plots.intervals([[-np.inf, np.inf]])
+
+
+def test_a_band_is_drawn_as_steps_that_rise() -> None:
+    """A step a level, at its threshold and its coverage; without a band nothing is drawn."""
+    probs, labels = predictions()
+    made = confide.calibrate(probs, labels, method="labels", epsilon=4.0, seed=1, guarantee="band")
+    (line, _) = confide.plots.band(made).get_lines()
+    assert len(heights(line)) == len(made.certificate.band)
+    assert heights(line) == sorted(heights(line))
+    assert {*heights(line)} <= {covered for covered, _ in made.certificate.band}
+    with pytest.raises(BadInput, match="no band"):
+        confide.plots.band(confide.calibrate(probs, labels, epsilon=4.0, seed=1))

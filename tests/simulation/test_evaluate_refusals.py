@@ -191,7 +191,7 @@ LOCAL, ELSEWHERE = "labels, bits", "central, full-data"
 @pytest.mark.parametrize(
     ("arguments", "owners"),
     [
-        ([*CENTRAL, "--failure-probability", "0.1"], LOCAL),
+        ([*CENTRAL, "--failure-probability", "0.1"], "labels:PAC, labels:band, bits:PAC"),
         ([*FULL, "--max-corrupt", "1"], LOCAL),
         ([*CENTRAL, "--channel", "auto"], "labels"),
         ([*CENTRAL, "--owners", "2"], "central:owner-noised"),

@@ -227,6 +227,7 @@ class LabelTerms(LeveledTerms):
     @classmethod
     def _at_levels(cls, channel: str, settings: Mapping[str, Any]) -> dict[str, Any]:
         """The fields of the guarantee: all reports together test every level."""
+        check_choice("channel of labels", channel, LABEL_CHANNELS)
         made = LABEL_CHANNELS[channel](k=int(settings["labels"]), epsilon=settings["epsilon"])
         # The walk passes larger sets first; where they hold most labels, the others are counted.
         variance = made.variance(min(PASSED_SET, made.k / 2))

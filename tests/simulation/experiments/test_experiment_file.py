@@ -58,7 +58,7 @@ def test_a_cell_keeps_its_seeds_in_a_larger_experiment() -> None:
         (("seed = 3", "seed = ]"), "is no TOML file"),
         (
             ("[populations.even]", '[settings."bits:certified"]\nbin = 3\n[populations.even]'),
-            "[settings.\"bits:certified\"] key 'bin' is unknown; accepted: max-corrupt, mixture",
+            "[settings.\"bits:certified\"] key 'bin' is unknown; accepted: guarantee, max-corrupt",
         ),
         (
             (
