@@ -5,7 +5,7 @@ from confide.aggregator.campaigns.planning.simulated_settings import simulated_s
 from confide.protocol.methods.bits import BitTerms
 from confide.protocol.methods.labels.terms import LabelTerms
 from confide.simulation.defaults import run_defaults
-from confide.simulation.federation.command import CampaignOptions
+from confide.simulation.federation.campaign_options import CampaignOptions
 
 
 def test_what_a_campaign_asks_of_owners_and_classes_is_in_its_plan() -> None:
