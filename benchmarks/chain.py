@@ -71,7 +71,7 @@ from confide.protocol.errors import BadInput
 from confide.protocol.methods.base import FULL_DATA
 from confide.protocol.methods.training.terms import TrainingTerms
 from confide.protocol.simulated.dealing import deal
-from tests.support.owners import PUBLIC
+from tests.support.owners.owners import PUBLIC
 
 Row = dict[str, Any]
 TEST, REPEATS = 1_500, 100

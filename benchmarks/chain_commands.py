@@ -26,8 +26,8 @@ from confide.protocol.cards.card import Card, read_card
 from confide.protocol.errors import BadInput
 from confide.protocol.methods.training.terms import TrainingTerms
 from confide.protocol.plan import Plan, digest
-from tests.support.chains import Operator, Owner
-from tests.support.servers import Place, Running
+from tests.support.servers.servers import Place, Running
+from tests.support.training.chains import Operator, Owner
 
 Row = dict[str, Any]
 TITLE, ALPHA = "benchmark", 0.1

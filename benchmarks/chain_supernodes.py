@@ -48,8 +48,7 @@ from confide.protocol.methods.training.terms import TrainingTerms
 from confide.protocol.plan import Plan
 from confide.protocol.simulated.dealing import deal
 from confide.simulation.federation.harness import free_port
-from tests.support.chains import POLICY
-from tests.support.deployments import (
+from tests.support.programs.deployments import (
     SCRIPTS,
     environment,
     flwr,
@@ -59,7 +58,8 @@ from tests.support.deployments import (
     together,
     wait_for,
 )
-from tests.support.places import ROOT
+from tests.support.repository.places import ROOT
+from tests.support.training.chains import POLICY
 
 CAMPAIGNS = (
     "central:trusted",

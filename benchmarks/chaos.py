@@ -20,12 +20,12 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from confide.aggregator.storage import views
 from confide.protocol.plan import digest
-from tests.support.answers import answer, bit_batch
-from tests.support.chaos import chaos, in_peace
-from tests.support.hostile import Wire, fuzz
-from tests.support.owners import PLAN, changed
-from tests.support.postgres import postgres
-from tests.support.servers import Place, eventually, plan_now
+from tests.support.owners.answers import answer, bit_batch
+from tests.support.owners.hostile import Wire, fuzz
+from tests.support.owners.owners import PLAN, changed
+from tests.support.servers.chaos import chaos, in_peace
+from tests.support.servers.postgres import postgres
+from tests.support.servers.servers import Place, eventually, plan_now
 
 OWNERS, PROCESSES = 20, 2
 

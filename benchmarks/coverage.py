@@ -3,12 +3,13 @@
 Every local method and score is run, in process and over the wire.
 
 Run with the project's environment: `python benchmarks/coverage.py [--campaigns 100] [--n N]
-[--epsilon 4] [--markdown] [--json FILE]`. Populations are those of `tests/support/populations.py`,
-on which coverage is a finite sum, so that a failure is a fact and not an estimate; with `--hard`
-every certified variant runs with HPS on six on which tests of coverage have gone wrong. A
-certificate may fail with probability delta = 0.1. The rate of failures of every cell stands with
-its Clopper-Pearson limits, each wrong with probability 1e-5; a lower limit above delta ends the
-script with status 1, which happens to correct methods with probability 0.004 at most.
+[--epsilon 4] [--markdown] [--json FILE]`. Populations are those of
+`tests/support/truth/populations.py`, on which coverage is a finite sum, so that a failure is a
+fact and not an estimate; with `--hard` every certified variant runs with HPS on six on which tests
+of coverage have gone wrong. A certificate may fail with probability delta = 0.1. The rate of
+failures of every cell stands with its Clopper-Pearson limits, each wrong with probability 1e-5; a
+lower limit above delta ends the script with status 1, which happens to correct methods with
+probability 0.004 at most.
 """
 
 import argparse
@@ -32,8 +33,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from confide.protocol.certificate import Certificate
 from confide.protocol.scores.registry import SCORES
-from tests.support.coverage import CERTIFIED, METHODS, PATHS, Cell
-from tests.support.populations import HARD, POPULATIONS
+from tests.support.truth.coverage import CERTIFIED, METHODS, PATHS, Cell
+from tests.support.truth.populations import HARD, POPULATIONS
 
 DELTA = 0.1
 DOUBT = 1e-5

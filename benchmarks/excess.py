@@ -2,8 +2,8 @@
 
 Run with the project's environment: `python benchmarks/excess.py [--campaigns 200] [--only
 violations|excess|rounds] [--variant certified|one-shot] [--json FILE]`. Campaigns are seeded and
-drawn at the level of tallies, from the curves of `tests/support/bit_tallies.py` and the scores of
-two real classifiers; alpha = delta = 0.1.
+drawn at the level of tallies, from the curves of `tests/support/truth/bit_tallies.py` and the
+scores of two real classifiers; alpha = delta = 0.1.
 
 Violations stand with Clopper-Pearson limits, each wrong with probability 1e-5; a lower limit above
 delta ends the script with status 1. Excess is mean coverage above the target in units of sigma /
@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from confide.aggregator.procedures.bits import procedure as bits
 from confide.protocol.channels.bit import Bit
 from confide.protocol.methods.bit_rounds import SCHEDULES
-from tests.support.bit_tallies import POPULATIONS, Curve, campaign, drawn
+from tests.support.truth.bit_tallies import POPULATIONS, Curve, campaign, drawn
 
 ALPHA = DELTA = 0.1
 LOWER_BOUND = 1.33

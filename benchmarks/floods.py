@@ -32,9 +32,9 @@ from confide.client.transport.grpc_client import Aggregator
 from confide.client.transport.retry import Patience
 from confide.protocol.plan import digest
 from confide.protocol.wire.service import AUTHORIZATION, CALLS, CAMPAIGN, LARGEST_PIECE
-from tests.support.answers import answer, bit_batch
-from tests.support.hostile import Raw
-from tests.support.servers import Place, Running, eventually, plan_now
+from tests.support.owners.answers import answer, bit_batch
+from tests.support.owners.hostile import Raw
+from tests.support.servers.servers import Place, Running, eventually, plan_now
 
 CONNECTIONS, STREAMS, EACH = 400, 128, 8
 RESETS, RESET_CONNECTIONS = 7_000, 20

@@ -36,9 +36,9 @@ from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import VERSION, serialise
 from confide.protocol.wire.packing import write_batch
 from confide.protocol.wire.service import AUTHORIZATION, CALLS, CAMPAIGN
-from tests.support.owners import PLAN, changed
-from tests.support.postgres import postgres
-from tests.support.servers import Place, eventually, plan_now
+from tests.support.owners.owners import PLAN, changed
+from tests.support.servers.postgres import postgres
+from tests.support.servers.servers import Place, eventually, plan_now
 
 # Reports in a message, and messages sent in one turn.
 SIZES = {1: 4_000, 100: 3_000, 10_000: 500}

@@ -31,7 +31,7 @@ from confide.protocol.certificate import Certificate
 from confide.protocol.exact.sampling import SeededEntropy
 from confide.simulation.curve_users import CurveUsers
 from confide.simulation.driver import LabelUsers, drive
-from tests.support.bit_tallies import Curve
+from tests.support.truth.bit_tallies import Curve
 
 Row = dict[str, Any]
 # A campaign of so many records, by its number, with the coverage at its thresholds.

@@ -25,7 +25,7 @@ from confide.protocol.channels.bit import Bit
 from confide.protocol.channels.registry import auto
 from confide.protocol.exact.sampling import SeededEntropy
 from confide.simulation.driver import BitUsers, LabelUsers, drive
-from tests.support.leaving import Leaving, planned_coverage
+from tests.support.owners.leaving import Leaving, planned_coverage
 
 ALPHA = DELTA = 0.1
 # Twenty owners, four of them harder: their scores are square roots of uniform ones, so that

@@ -25,8 +25,8 @@ from confide.aggregator.storage.reports.ids import StoredIds
 from confide.aggregator.storage.schema import batches
 from confide.protocol.methods.base import Query
 from confide.protocol.plan import digest, read_query
-from tests.support.postgres import postgres
-from tests.support.servers import Place, eventually, plan_now
+from tests.support.servers.postgres import postgres
+from tests.support.servers.servers import Place, eventually, plan_now
 
 AS_IT_IS = "CREATE TABLE divided (LIKE batches INCLUDING ALL) PARTITION BY LIST (campaign)"
 # The generated id stays, and is unique in a campaign instead of everywhere; the constraint by which

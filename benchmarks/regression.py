@@ -33,10 +33,10 @@ from confide.protocol.errors import BadInput
 from confide.protocol.prediction.predictor import Predictor
 from confide.protocol.scores.registry import find_score
 from confide.protocol.scores.regression import residual
-from tests.support.chains import Contributor
-from tests.support.owners import PUBLIC as KEY
-from tests.support.places import ROOT
-from tests.support.servers import Place, Running, aggregator, eventually
+from tests.support.owners.owners import PUBLIC as KEY
+from tests.support.repository.places import ROOT
+from tests.support.servers.servers import Place, Running, aggregator, eventually
+from tests.support.training.chains import Contributor
 
 Array = NDArray[Any]
 Table = dict[str, Array]

@@ -39,8 +39,8 @@ from scale_costs import Aggregating, costs
 from confide.simulation.scale.arrivals import WEEK, Daily
 from confide.simulation.scale.costs import MEASURED, Costs
 from confide.simulation.scale.queueing import Region, simulate
-from tests.support.postgres import postgres
-from tests.support.servers import Place
+from tests.support.servers.postgres import postgres
+from tests.support.servers.servers import Place
 
 LOADS, SECONDS = (0.15, 0.3, 0.45, 0.6), 12.0
 # Phones that come one by one.

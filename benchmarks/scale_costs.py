@@ -33,8 +33,8 @@ from confide.client.transport.retry import Patience
 from confide.protocol.methods.bits import BitQuery
 from confide.protocol.plan import digest, read_query
 from confide.protocol.wire import wire_pb2 as wire
-from tests.support.owners import PLAN, changed
-from tests.support.servers import Place, eventually, plan_now
+from tests.support.owners.owners import PLAN, changed
+from tests.support.servers.servers import Place, eventually, plan_now
 
 # One commit holds so many answers in turn; the line through the least times has two costs.
 GROUPS, TURNS = (1, 16, 64, 256), 15

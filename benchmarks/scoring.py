@@ -27,7 +27,7 @@ from confide.client.records.records import Records
 from confide.client.records.score_cache import probabilities
 from confide.protocol.models.model_file import Model
 from confide.protocol.models.session import Session
-from tests.support.graphs import in_batches, network, one_by_one
+from tests.support.networks.graphs import in_batches, network, one_by_one
 
 FEATURES, LABELS = 16, 26
 

@@ -15,10 +15,10 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from confide.protocol.exact.sampling import os_entropy
-from tests.support.browser import browser
-from tests.support.hostile import Wire
-from tests.support.owners import PLAN, changed, owner
-from tests.support.servers import Place, contribution, eventually, page_port, together
+from tests.support.owners.hostile import Wire
+from tests.support.owners.owners import PLAN, changed, owner
+from tests.support.servers.browser import browser
+from tests.support.servers.servers import Place, contribution, eventually, page_port, together
 
 OWNERS = ("Hospital North", "Hospital South", "Lakeside Clinic", "St. Anne's", "University Clinic")
 N = 4_000

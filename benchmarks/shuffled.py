@@ -33,10 +33,10 @@ from confide.protocol.simulated.embedded import predictions
 from confide.protocol.simulated.settings import EMBEDDED_MODEL
 from confide.protocol.wire.encoding import ID_BYTES
 from confide.shuffler.storage import MixedRounds
-from tests.support.owners import PUBLIC as SIGNER
-from tests.support.servers import Place, eventually
-from tests.support.shuffled_search import traces
-from tests.support.shufflers import ShufflerPlace, everything, named, stored
+from tests.support.owners.owners import PUBLIC as SIGNER
+from tests.support.servers.servers import Place, eventually
+from tests.support.servers.shuffled_search import traces
+from tests.support.servers.shufflers import ShufflerPlace, everything, named, stored
 
 AT_ONCE, SECONDS = 5, 900.0
 # Of the ids that owners gave, so many are looked for byte by byte; all of them among all ids.

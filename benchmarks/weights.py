@@ -38,8 +38,8 @@ from confide.client.transport.retry import Patience
 from confide.protocol.simulated.settings import CONTENT
 from confide.protocol.wire.service import PIECE_BYTES
 from confide.protocol.wire.splitting import split_answer
-from tests.support.servers import Place, eventually
-from tests.support.trainings import terms_of, training_plan, weights_answer
+from tests.support.servers.servers import Place, eventually
+from tests.support.training.federated_trainings import terms_of, training_plan, weights_answer
 
 # Features and labels of linear networks with these numbers of weights.
 SHAPES = {100_000: (399, 250), 4_000_000: (1999, 2000)}

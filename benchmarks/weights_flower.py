@@ -17,7 +17,7 @@ from chain_supernodes import LONGEST, deployed
 from confide.client.home import Home
 from confide.protocol.simulated.settings import CONTENT
 from confide.protocol.wire.service import PIECE_BYTES
-from tests.support.deployments import flwr, outcome
+from tests.support.programs.deployments import flwr, outcome
 
 PROJECT = """
 [project]

@@ -78,7 +78,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def place(tmp_path: Path) -> Iterator[Any]:
     """An aggregator's folder and database; servers that still run on it end with the test."""
     # Most tests need no server, and importing one takes seconds.
-    from tests.support.servers import Place
+    from tests.support.servers.servers import Place
 
     made = Place(tmp_path / "aggregator")
     yield made

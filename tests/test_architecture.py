@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from confide.client.home import Home
-from tests.support.imports import imports, sources, top, within
-from tests.support.packages import PACKAGES
-from tests.support.places import ROOT
-from tests.support.spending import ASKED, spend
+from tests.support.owners.spending import ASKED, spend
+from tests.support.repository.imports import imports, sources, top, within
+from tests.support.repository.packages import PACKAGES
+from tests.support.repository.places import ROOT
 
 # Which rooms of the aggregator a room may use, besides the modules that lie beside the rooms.
 ROOMS: dict[str, set[str]] = {

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.places import ROOT
+from tests.support.repository.places import ROOT
 
 # More positions are given in the wrong order, sooner or later.
 POSITIONS = 3

@@ -8,9 +8,9 @@ from confide.protocol.certificate import Certificate
 from confide.protocol.methods.base import Query, Tally, Terms
 from confide.protocol.methods.registry import METHODS
 from confide.protocol.plan import Plan
-from tests.support.imports import sources
-from tests.support.packages import PACKAGES
-from tests.support.places import ROOT
+from tests.support.repository.imports import sources
+from tests.support.repository.packages import PACKAGES
+from tests.support.repository.places import ROOT
 
 
 def kinds(base: type) -> set[str]:

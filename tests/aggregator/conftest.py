@@ -2,7 +2,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.support.databases import empty_databases
+from tests.support.servers.databases import empty_databases
 
 
 @pytest.fixture(scope="session")

@@ -19,9 +19,9 @@ from confide.protocol.errors import BadInput
 from confide.protocol.plan import Plan
 from confide.protocol.simulated.settings import CONTENT
 from confide.simulation.defaults import run_defaults
-from tests.support.factories import installed
-from tests.support.federations import CAMPAIGNS
-from tests.support.places import ROOT
+from tests.support.networks.factories import installed
+from tests.support.programs.federations import CAMPAIGNS
+from tests.support.repository.places import ROOT
 
 
 def test_a_server_app_gives_no_work_to_threads_that_a_fork_stops() -> None:

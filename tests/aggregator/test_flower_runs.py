@@ -26,8 +26,8 @@ from confide.protocol.plan import Plan
 from confide.protocol.simulated.settings import CONTENT
 from confide.protocol.wire import wire_pb2 as wire
 from confide.simulation.defaults import run_defaults
-from tests.support.deployments import write_owner
-from tests.support.servers import client
+from tests.support.programs.deployments import write_owner
+from tests.support.servers.servers import client
 
 OWNERS, EACH = 2, 400
 

@@ -16,11 +16,21 @@ from confide.client.owner import kept_owner, open_owner
 from confide.protocol.methods.training.query import TrainingQuery
 from confide.protocol.plan import digest, query_digest, sign_plan, write_query
 from confide.protocol.wire import wire_pb2 as wire
-from tests.support.boundary import HALF, LEARNS, PLAN, ROUND, STEPS, TRAINING, crowd, home, people
-from tests.support.graphs import first_feature, written
-from tests.support.hostile import Puppet
-from tests.support.owners import KEY, NOW, PUBLIC, changed
-from tests.support.servers import client
+from tests.support.networks.graphs import first_feature, written
+from tests.support.owners.boundary import (
+    HALF,
+    LEARNS,
+    PLAN,
+    ROUND,
+    STEPS,
+    TRAINING,
+    crowd,
+    home,
+    people,
+)
+from tests.support.owners.hostile import Puppet
+from tests.support.owners.owners import KEY, NOW, PUBLIC, changed
+from tests.support.servers.servers import client
 
 OTHER = Ed25519PrivateKey.from_private_bytes(bytes(32))
 BOTH = f'["{PUBLIC.hex()}", "{OTHER.public_key().public_bytes_raw().hex()}"]'

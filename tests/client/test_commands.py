@@ -9,7 +9,8 @@ import numpy as np
 from confide.client.home import Home
 from confide.protocol.plan import sign_plan
 from confide.protocol.wire import wire_pb2 as wire
-from tests.support.boundary import (
+from tests.support.networks.graphs import copying, first_feature, written
+from tests.support.owners.boundary import (
     HALF,
     LABELS,
     LEARNS,
@@ -21,10 +22,9 @@ from tests.support.boundary import (
     home,
     people,
 )
-from tests.support.graphs import copying, first_feature, written
-from tests.support.hostile import Puppet
-from tests.support.owners import KEY, PUBLIC, changed
-from tests.support.servers import client
+from tests.support.owners.hostile import Puppet
+from tests.support.owners.owners import KEY, PUBLIC, changed
+from tests.support.servers.servers import client
 
 
 def test_what_probabilities_may_say_is_said(tmp_path: Path) -> None:

@@ -25,7 +25,9 @@ from confide.protocol.methods.monitor import MOST_PERIODS, MonitorTerms
 from confide.protocol.methods.training.network_terms import described
 from confide.protocol.plan import Plan, open_plan, sign_plan
 from confide.protocol.wire import wire_pb2 as wire
-from tests.support.boundary import (
+from tests.support.networks.graphs import first_feature, written
+from tests.support.networks.stacks import layered
+from tests.support.owners.boundary import (
     HALF,
     LABELS,
     LEARNS,
@@ -38,10 +40,8 @@ from tests.support.boundary import (
     home,
     people,
 )
-from tests.support.graphs import first_feature, written
-from tests.support.hostile import Puppet
-from tests.support.owners import KEY, changed
-from tests.support.stacks import layered
+from tests.support.owners.hostile import Puppet
+from tests.support.owners.owners import KEY, changed
 
 SLOWEST: dict[str, Plan] = {
     "training": changed(TRAINING, rounds=10_000, local_steps=100, sampling_rate=1e-6),

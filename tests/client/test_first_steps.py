@@ -9,8 +9,8 @@ from confide.aggregator.keys import create_keys
 from confide.client.policy import read_policy
 from confide.client.policy_template import TEMPLATE
 from confide.protocol.errors import BadInput
-from tests.support.owners import PLAN, PUBLIC, signed
-from tests.support.places import ROOT
+from tests.support.owners.owners import PLAN, PUBLIC, signed
+from tests.support.repository.places import ROOT
 
 
 def client(*arguments: str | Path) -> subprocess.CompletedProcess[str]:

@@ -22,8 +22,7 @@ from confide.protocol.methods.labels.query import LabelQuery
 from confide.protocol.plan import Plan
 from confide.protocol.privacy.zcdp import search_variance
 from confide.protocol.wire import wire_pb2 as wire
-from tests.support.boundary import HALF, LABELS, PLAN, SURE, N, crowd, home, people
-from tests.support.graphs import (
+from tests.support.networks.graphs import (
     copying,
     ending,
     external,
@@ -33,10 +32,11 @@ from tests.support.graphs import (
     slow_to_open,
     written,
 )
-from tests.support.hostile import Puppet
-from tests.support.owners import changed, channel_of
-from tests.support.places import ROOT
-from tests.support.servers import client
+from tests.support.owners.boundary import HALF, LABELS, PLAN, SURE, N, crowd, home, people
+from tests.support.owners.hostile import Puppet
+from tests.support.owners.owners import changed, channel_of
+from tests.support.repository.places import ROOT
+from tests.support.servers.servers import client
 
 
 def ones(answer: wire.Answer) -> int:

@@ -20,7 +20,8 @@ from confide.protocol.methods.counts.full_data import FullDataTerms
 from confide.protocol.methods.training.query import TrainingQuery
 from confide.protocol.plan import Plan, digest, sign_plan
 from confide.protocol.wire import wire_pb2 as wire
-from tests.support.boundary import (
+from tests.support.networks.stacks import layered, stack_at
+from tests.support.owners.boundary import (
     LABELS,
     LEARNS,
     PLAN,
@@ -34,11 +35,10 @@ from tests.support.boundary import (
     people,
     weights_of,
 )
-from tests.support.hostile import Puppet
-from tests.support.owners import KEY, PUBLIC, changed
-from tests.support.places import ROOT
-from tests.support.servers import client
-from tests.support.stacks import layered, stack_at
+from tests.support.owners.hostile import Puppet
+from tests.support.owners.owners import KEY, PUBLIC, changed
+from tests.support.repository.places import ROOT
+from tests.support.servers.servers import client
 
 
 def raw(plan: Plan, **changes: Any) -> bytes:

@@ -19,7 +19,8 @@ from confide.protocol.channels.bit import Bit
 from confide.protocol.methods.bits import BitQuery
 from confide.protocol.plan import digest, sign_plan, write_query
 from confide.protocol.wire import wire_pb2 as wire
-from tests.support.boundary import (
+from tests.support.networks.graphs import copying, first_feature, written
+from tests.support.owners.boundary import (
     HALF,
     LEARNS,
     PLAN,
@@ -33,11 +34,10 @@ from tests.support.boundary import (
     people,
     weights_of,
 )
-from tests.support.graphs import copying, first_feature, written
-from tests.support.hostile import Puppet
-from tests.support.owners import KEY, changed
-from tests.support.places import ROOT
-from tests.support.servers import client
+from tests.support.owners.hostile import Puppet
+from tests.support.owners.owners import KEY, changed
+from tests.support.repository.places import ROOT
+from tests.support.servers.servers import client
 
 
 def rewritten(folder: Path) -> list[Path]:

@@ -18,10 +18,10 @@ from confide.client.training.own_training import OwnTraining
 from confide.client.training.weights_file import unpack_weights
 from confide.protocol.architectures.base import Network, scaled
 from confide.protocol.models.model_file import Model
-from tests.support.commands import run_main
-from tests.support.factories import forget, installed
-from tests.support.mutants import mutant
-from tests.support.own_training import LONG, N, owner, run, spent, step_of, stopped_midway
+from tests.support.cards.mutants import mutant
+from tests.support.networks.factories import forget, installed
+from tests.support.owners.own_training import LONG, N, owner, run, spent, step_of, stopped_midway
+from tests.support.programs.commands import run_main
 
 # Limits of features, and the centre that the network sees as 0.
 SEEN = [(0.0, 1.0, 0.5), (-3.0, 20.0, 0.0), (1e9, 1e9 + 1, 0.3)]

@@ -13,8 +13,8 @@ from confide.client.training.networks import load_weights
 from confide.client.training.own_training import OwnTraining
 from confide.client.training.weights_file import unpack_weights
 from confide.protocol.architectures.export import predict_file
-from tests.support.commands import run_main
-from tests.support.own_training import N, spent
+from tests.support.owners.own_training import N, spent
+from tests.support.programs.commands import run_main
 
 LOW, HIGH = 20.0, 80.0
 GIVEN = ["--epsilon", "4", "--epochs", "20", "--batch", "60", "--rate", "0.02", "--device", "cpu"]

@@ -17,9 +17,18 @@ from confide.client.training.weights_file import unpack_weights
 from confide.protocol.architectures.export import predict_file
 from confide.protocol.errors import BadInput
 from confide.protocol.privacy.renyi import training_epsilon
-from tests.support.commands import run_main
-from tests.support.mutants import mutant
-from tests.support.own_training import LONG, STEPS, N, owner, run, spent, step_of, stopped_midway
+from tests.support.cards.mutants import mutant
+from tests.support.owners.own_training import (
+    LONG,
+    STEPS,
+    N,
+    owner,
+    run,
+    spent,
+    step_of,
+    stopped_midway,
+)
+from tests.support.programs.commands import run_main
 
 
 @pytest.fixture(autouse=True, scope="module")

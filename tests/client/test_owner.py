@@ -25,9 +25,9 @@ from confide.protocol.plan import digest, sign_plan, write_query
 from confide.protocol.simulated.settings import CONTENT
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import ID_BYTES
-from tests.support.graphs import first_feature, written
-from tests.support.owners import KEY, PUBLIC
-from tests.support.servers import plan_now
+from tests.support.networks.graphs import first_feature, written
+from tests.support.owners.owners import KEY, PUBLIC
+from tests.support.servers.servers import plan_now
 
 N = 400
 

@@ -18,8 +18,8 @@ from confide.protocol.errors import BadInput, Refused
 from confide.protocol.plan import digest, open_plan, sign_plan
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import VERSION
-from tests.support.owners import KEY, LABEL_PLAN, NOW, PLAN, POLICY, changed, owner, signed
-from tests.support.queries import bit_query, code, label_query
+from tests.support.owners.owners import KEY, LABEL_PLAN, NOW, PLAN, POLICY, changed, owner, signed
+from tests.support.owners.queries import bit_query, code, label_query
 
 
 def altered(data: bytes) -> bytes:

@@ -12,9 +12,9 @@ from confide.aggregator.campaigns.driver import TooFewReports, run_campaign
 from confide.client.ledger.ledger import Ledger
 from confide.protocol.exact.sampling import os_entropy
 from confide.protocol.wire import wire_pb2 as wire
-from tests.support.known import label_coverage
-from tests.support.owners import LABEL_PLAN, PLAN, POLICY, K, asking, changed, owner, signed
-from tests.support.queries import bit_query, code, label_query
+from tests.support.owners.owners import LABEL_PLAN, PLAN, POLICY, K, asking, changed, owner, signed
+from tests.support.owners.queries import bit_query, code, label_query
+from tests.support.truth.known import label_coverage
 
 
 @pytest.mark.parametrize(

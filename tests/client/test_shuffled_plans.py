@@ -13,9 +13,9 @@ from confide.protocol.errors import BadInput
 from confide.protocol.plan import digest, sign_plan, write_query
 from confide.protocol.privacy.amplification import shuffled_epsilon
 from confide.protocol.wire import wire_pb2 as wire
-from tests.support.owners import KEY, PLAN, POLICY, PUBLIC, changed, owner
-from tests.support.queries import code
-from tests.support.shuffled_plans import NAME, QUERY, SHUFFLED, SHUFFLING
+from tests.support.cards.shuffled_plans import NAME, QUERY, SHUFFLED, SHUFFLING
+from tests.support.owners.owners import KEY, PLAN, POLICY, PUBLIC, changed, owner
+from tests.support.owners.queries import code
 
 
 def test_an_owner_is_shown_what_mixing_leaves_and_what_is_charged() -> None:

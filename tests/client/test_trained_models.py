@@ -22,8 +22,9 @@ from confide.protocol.models import scorer
 from confide.protocol.plan import Plan, digest, sign_plan, write_query
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import ID_BYTES
-from tests.support.boundary import HALF as SURELY
-from tests.support.boundary import (
+from tests.support.networks.graphs import first_feature, written
+from tests.support.owners.boundary import HALF as SURELY
+from tests.support.owners.boundary import (
     LEARNS,
     PLAN,
     ROUND,
@@ -34,9 +35,8 @@ from tests.support.boundary import (
     home,
     people,
 )
-from tests.support.graphs import first_feature, written
-from tests.support.hostile import Puppet
-from tests.support.owners import KEY, PUBLIC, changed
+from tests.support.owners.hostile import Puppet
+from tests.support.owners.owners import KEY, PUBLIC, changed
 
 TRAINS = replace(TRAINING, share=(0.0, 0.5), campaign="training")
 BITS = replace(changed(PLAN, epsilon=4.0), share=(0.5, 1.0), campaign="calibration")

@@ -1,7 +1,7 @@
 import subprocess
 import sys
 
-from tests.support.places import ROOT
+from tests.support.repository.places import ROOT
 
 BENCHMARKS = sorted(path.stem for path in (ROOT / "benchmarks").glob("*.py"))
 IMPORTS = """

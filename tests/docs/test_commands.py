@@ -10,7 +10,7 @@ import click
 import pytest
 import typer
 
-from tests.support.places import ROOT
+from tests.support.repository.places import ROOT
 
 # The command line of every program.
 PROGRAMS = {

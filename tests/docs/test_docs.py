@@ -11,7 +11,7 @@ import pytest
 
 import confide
 from confide.protocol.wire.service import SERVICE
-from tests.support.places import ROOT
+from tests.support.repository.places import ROOT
 
 PAGES = [
     ROOT / "README.md",

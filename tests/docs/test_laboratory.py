@@ -16,8 +16,8 @@ from confide.simulation.scale.arrivals import Daily
 from confide.simulation.scale.capacity import DIRECTORY_SECONDS, USED, capacity
 from confide.simulation.scale.costs import MEASURED, Costs, read_costs
 from confide.simulation.scale.queueing import CONNECTIONS, LONGEST_PAUSE, PATIENCE, PLACES
-from tests.support.pages_of_docs import says
-from tests.support.places import ROOT
+from tests.support.repository.pages_of_docs import says
+from tests.support.repository.places import ROOT
 
 ENGINES = ("sqlite", "postgres")
 

@@ -27,7 +27,7 @@ from confide.protocol.wire.service import LARGEST_PIECE
 from confide.protocol.wire.splitting import single_bytes
 from confide.simulation.evaluate.full_data.pipelines import PIPELINES
 from confide.simulation.reproduce.full_data import cells
-from tests.support.pages_of_docs import says
+from tests.support.repository.pages_of_docs import says
 
 SETTINGS = {
     "score": "hps",

@@ -11,7 +11,7 @@ import pytest
 from confide.simulation.reproduce.all_targets import TARGETS
 from confide.simulation.reproduce.results import Result, rounded
 from confide.simulation.reproduce.target import RunOptions
-from tests.support.places import ROOT
+from tests.support.repository.places import ROOT
 
 RESULTS = ROOT / "benchmarks" / "reproduction"
 # Of these every run gives the same rows, in a moment: they are computed again here.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.places import ROOT
+from tests.support.repository.places import ROOT
 
 SCRIPTS = sorted(
     path for name in ("benchmarks", "examples", "docs") for path in (ROOT / name).glob("*.py")
@@ -45,7 +45,7 @@ def test_scripts_import_what_is_there(path: Path) -> None:
     [
         "from confide.protocol.simulated.embedded import nothing",
         "from confide.protocol.nowhere import deal",
-        "def later():\n    from tests.support.places import nothing",
+        "def later():\n    from tests.support.repository.places import nothing",
     ],
 )
 def test_a_name_that_is_not_there_is_found(line: str) -> None:

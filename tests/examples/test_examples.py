@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.examples import EXAMPLES, number, run
+from tests.support.programs.examples import EXAMPLES, number, run
 
 
 def test_arrays_are_calibrated(tmp_path: Path) -> None:

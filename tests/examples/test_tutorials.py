@@ -9,8 +9,8 @@ from types import ModuleType
 
 import pytest
 
-from tests.support.examples import EXAMPLES, number, run
-from tests.support.places import ROOT
+from tests.support.programs.examples import EXAMPLES, number, run
+from tests.support.repository.places import ROOT
 
 PAGE = ROOT / "docs" / "tutorials.md"
 BLOCK = re.compile(

@@ -37,10 +37,17 @@ from tests.extension.toys import (
     forget,
 )
 from tests.extension.toys import register as register_toys
-from tests.support.central import OPEN_POLICY, TRUSTED
-from tests.support.owners import KEY, LABEL_PLAN, NOW, PLAN, asking, changed, owner, signed
-from tests.support.places import ROOT
-from tests.support.servers import Place, contribution, eventually, plan_now, searched, together
+from tests.support.cards.central import OPEN_POLICY, TRUSTED
+from tests.support.owners.owners import KEY, LABEL_PLAN, NOW, PLAN, asking, changed, owner, signed
+from tests.support.repository.places import ROOT
+from tests.support.servers.servers import (
+    Place,
+    contribution,
+    eventually,
+    plan_now,
+    searched,
+    together,
+)
 
 THROUGH = (sys.executable, str(ROOT / "tests" / "extension" / "run_with_toys.py"))
 GUESS = GuessTerms(variant="hoeffding", epsilon=4.0, delta=0.1, guess=0.97)

@@ -11,7 +11,7 @@ from confide.protocol.methods.base import Terms
 from confide.protocol.methods.bits import BitTerms
 from confide.protocol.methods.counts.central import CentralTerms
 from confide.protocol.methods.local import LocalTerms
-from tests.support.owners import PLAN
+from tests.support.owners.owners import PLAN
 
 
 def test_terms_are_given_as_those_of_their_method() -> None:

@@ -13,7 +13,7 @@ from confide.protocol.errors import BadInput
 from confide.protocol.levels import band_levels, marginal_levels, most_missed
 from confide.protocol.methods.local import LocalTerms
 from confide.protocol.plan import Plan
-from tests.support.owners import PLAN, changed
+from tests.support.owners.owners import PLAN, changed
 
 ALPHAS = (0.001, 0.05, 0.1, 0.5, 0.9)
 

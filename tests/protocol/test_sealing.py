@@ -14,8 +14,8 @@ from confide.protocol.sealing import AROUND, seal, sealing_key, unseal
 from confide.protocol.shuffling import Handover, Shuffling, check_handover, handover_digest
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import serialise
-from tests.support.owners import KEY, PLAN, changed
-from tests.support.shuffled_plans import NAME, OURS, QUERY, SHUFFLED, SHUFFLER, SHUFFLING
+from tests.support.cards.shuffled_plans import NAME, OURS, QUERY, SHUFFLED, SHUFFLER, SHUFFLING
+from tests.support.owners.owners import KEY, PLAN, changed
 
 
 def sealed_query(round_: int = 0) -> SealedQuery:

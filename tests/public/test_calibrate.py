@@ -14,9 +14,9 @@ from confide.protocol.exact.sampling import OPERATING_SYSTEM, SEEDED
 from confide.protocol.simulated.embedded import predictions
 from confide.simulation.arrays.calibrate import variants
 from confide.simulation.arrays.calibration_settings import CalibrationSettings
-from tests.support.calibrated import calibrated
-from tests.support.cards import KEY, broken
-from tests.support.multi_label import many_labels, missed
+from tests.support.cards.calibrated import calibrated
+from tests.support.cards.cards import KEY, broken
+from tests.support.truth.multi_label import many_labels, missed
 
 PUBLIC = KEY.public_key().public_bytes_raw()
 

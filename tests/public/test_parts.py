@@ -8,9 +8,9 @@ import pytest
 import confide
 from confide.protocol.cards.card import parse_card
 from confide.protocol.methods.owner_terms import GROUP_VARIANTS, OWNER_VARIANTS
-from tests.support.calibrated import calibrated
-from tests.support.cards import KEY, broken
-from tests.support.known import label_population
+from tests.support.cards.calibrated import calibrated
+from tests.support.cards.cards import KEY, broken
+from tests.support.truth.known import label_population
 
 N, K = 4_000, 4
 PROBS, LABELS = label_population(N, K, np.random.default_rng(1), ties=False)

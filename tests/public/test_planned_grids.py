@@ -15,7 +15,7 @@ from confide.protocol.methods.counts.central import CentralTerms
 from confide.protocol.plan import Plan
 from confide.protocol.scores.registry import find_label_score
 from confide.simulation.arrays.calibrate import Calibration
-from tests.support.known import label_population
+from tests.support.truth.known import label_population
 
 KEY = Ed25519PrivateKey.from_private_bytes(b"k" * 32)
 

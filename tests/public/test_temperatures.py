@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 import confide
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.scores.registry import SCORES
-from tests.support.known import label_population
+from tests.support.truth.known import label_population
 
 KEY = Ed25519PrivateKey.from_private_bytes(b"k" * 32)
 

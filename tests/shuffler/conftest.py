@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.databases import DATABASES, empty_databases
-from tests.support.servers import Place
-from tests.support.shufflers import ShufflerPlace
+from tests.support.servers.databases import DATABASES, empty_databases
+from tests.support.servers.servers import Place
+from tests.support.servers.shufflers import ShufflerPlace
 
 
 @pytest.fixture

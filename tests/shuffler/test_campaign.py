@@ -10,10 +10,10 @@ from confide.protocol.privacy.amplification import shuffled_epsilon
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import ID_BYTES, parse
 from confide.shuffler.storage import MixedRounds
-from tests.support.owners import PUBLIC as SIGNER
-from tests.support.servers import Place, eventually, together
-from tests.support.shuffled_search import MOST_NEIGHBOURS, neighbours, traces
-from tests.support.shufflers import (
+from tests.support.owners.owners import PUBLIC as SIGNER
+from tests.support.servers.servers import Place, eventually, together
+from tests.support.servers.shuffled_search import MOST_NEIGHBOURS, neighbours, traces
+from tests.support.servers.shufflers import (
     ShufflerPlace,
     everything,
     named,

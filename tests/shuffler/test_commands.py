@@ -11,9 +11,9 @@ from confide.protocol.cards.card import PUBLIC, parse_card
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.plan import Plan
 from confide.shuffler.cli import app
-from tests.support.owners import PLAN
-from tests.support.servers import Place, aggregator, eventually, together
-from tests.support.shufflers import ShufflerPlace, collected, sealed_contribution
+from tests.support.owners.owners import PLAN
+from tests.support.servers.servers import Place, aggregator, eventually, together
+from tests.support.servers.shufflers import ShufflerPlace, collected, sealed_contribution
 
 
 def shuffle(*words: object) -> tuple[int, str]:

@@ -28,10 +28,10 @@ from confide.shuffler.closing import due, last_moment
 from confide.shuffler.relay import NO_CERTIFICATE
 from confide.shuffler.standing import standing
 from confide.shuffler.storage import EXPIRED, MixedRounds
-from tests.support.servers import Place, eventually
-from tests.support.shuffled_plans import SHUFFLED
-from tests.support.shuffled_search import traces
-from tests.support.shufflers import (
+from tests.support.cards.shuffled_plans import SHUFFLED
+from tests.support.servers.servers import Place, eventually
+from tests.support.servers.shuffled_search import traces
+from tests.support.servers.shufflers import (
     ShufflerPlace,
     collected,
     everything,

@@ -23,11 +23,11 @@ from confide.protocol.wire.packing import write_batch
 from confide.protocol.wire.service import campaign_id
 from confide.shuffler.cli import SIGNING_KEY
 from confide.shuffler.storage import MixedRounds
-from tests.support.hostile import Wire
-from tests.support.owners import KEY, owner
-from tests.support.queries import code
-from tests.support.servers import Place, eventually
-from tests.support.shufflers import ShufflerPlace, sealed_contribution
+from tests.support.owners.hostile import Wire
+from tests.support.owners.owners import KEY, owner
+from tests.support.owners.queries import code
+from tests.support.servers.servers import Place, eventually
+from tests.support.servers.shufflers import ShufflerPlace, sealed_contribution
 
 
 def reports(shuffler: ShufflerPlace, plan: Plan, n: int, *, rows: bytes | None = None) -> bytes:

@@ -1,4 +1,4 @@
-from tests.support.imports import imports, sources, within
+from tests.support.repository.imports import imports, sources, within
 
 # What a shuffler is built of: the server that owners send to, its storage, and the client that an
 # aggregator takes answers from. Nothing that opens a report, reads records or calibrates.

@@ -15,8 +15,8 @@ from confide.protocol.shuffling import handover_digest, open_handover
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import parse
 from confide.shuffler.mixing import Fewest, NoCrowd, mixed
-from tests.support.shuffled_plans import NAME, SHUFFLER, SHUFFLING
-from tests.support.shuffled_search import MOST_NEIGHBOURS, neighbours, traces
+from tests.support.cards.shuffled_plans import NAME, SHUFFLER, SHUFFLING
+from tests.support.servers.shuffled_search import MOST_NEIGHBOURS, neighbours, traces
 
 SIZE = 51
 ANY = Fewest(1, 0)

@@ -9,9 +9,9 @@ import pytest
 from confide.aggregator.storage.stored_campaign import CALIBRATED, ENOUGH, OPERATOR
 from confide.protocol.exact.sampling import os_entropy
 from confide.shuffler.storage import MixedRounds
-from tests.support.owners import POLICY
-from tests.support.servers import Place, eventually
-from tests.support.shufflers import ShufflerPlace, collected, sealed_contribution
+from tests.support.owners.owners import POLICY
+from tests.support.servers.servers import Place, eventually
+from tests.support.servers.shufflers import ShufflerPlace, collected, sealed_contribution
 
 FEW = replace(POLICY, minimum_group=1)
 

@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.support.known import label_population
+from tests.support.truth.known import label_population
 
 
 @pytest.fixture(scope="module")

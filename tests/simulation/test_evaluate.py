@@ -20,10 +20,10 @@ from confide.protocol.scores.registry import find_score
 from confide.simulation.data.population import Predictions, embedded, predicted
 from confide.simulation.evaluate.calibrated import Calibrated
 from confide.simulation.evaluate.repeated import run_trials
-from tests.support.known import label_population
-from tests.support.places import ROOT
-from tests.support.processes import read_terminal, started, terminal
-from tests.support.simulation import in_process, simulation
+from tests.support.programs.processes import read_terminal, started, terminal
+from tests.support.programs.simulation import in_process, simulation
+from tests.support.repository.places import ROOT
+from tests.support.truth.known import label_population
 
 
 @pytest.mark.parametrize(

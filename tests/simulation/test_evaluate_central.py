@@ -13,7 +13,7 @@ from confide.simulation.data.population import Predictions
 from confide.simulation.data.synthetic import line
 from confide.simulation.evaluate.calibrated import Calibrated
 from confide.simulation.evaluate.repeated import run_trials
-from tests.support.simulation import CENTRAL, in_process
+from tests.support.programs.simulation import CENTRAL, in_process
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)

@@ -10,7 +10,7 @@ from confide.protocol.errors import BadInput
 from confide.protocol.simulated.settings import SIMULATION_PUBLIC
 from confide.simulation.data.population import lessons
 from confide.simulation.data.synthetic import Clusters, line
-from tests.support.simulation import FULL, in_process
+from tests.support.programs.simulation import FULL, in_process
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 import confide
 from confide.protocol.errors import BadInput
-from tests.support.known import label_population
-from tests.support.simulation import in_process
+from tests.support.programs.simulation import in_process
+from tests.support.truth.known import label_population
 
 Array = NDArray[Any]
 Made = tuple[Array, Array, Array]

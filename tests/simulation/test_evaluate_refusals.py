@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from confide.__main__ import main
-from tests.support.commands import run_main
-from tests.support.simulation import CENTRAL, FULL, in_process, simulation
+from tests.support.programs.commands import run_main
+from tests.support.programs.simulation import CENTRAL, FULL, in_process, simulation
 
 
 def broken_files(folder: Path, records: Path) -> dict[str, Path]:

@@ -28,7 +28,7 @@ from confide.simulation.evaluate.full_data.learners import Location, Memoriser
 from confide.simulation.evaluate.full_data.networks import Labels, NetworkLearner, Numbers, Recipe
 from confide.simulation.evaluate.full_data.pipelines import PIPELINES, certified, scp_f, split
 from confide.simulation.evaluate.full_data.terms import MIXED, PipelineTerms
-from tests.support.known import assert_follows
+from tests.support.truth.known import assert_follows
 
 DELTA = 1e-5
 BUDGET = Budget(2.0, DELTA)

@@ -17,7 +17,7 @@ from confide.simulation.evaluate.full_data.learners import Memoriser
 from confide.simulation.evaluate.full_data.pipelines import PIPELINES, certified, dpcp
 from confide.simulation.evaluate.full_data.private_scaling import PrivateScaling
 from confide.simulation.evaluate.full_data.terms import PipelineTerms
-from tests.support.simulation import FULL, in_process
+from tests.support.programs.simulation import FULL, in_process
 
 REGRESSION = [*FULL, "--task", "regression"]
 QUICK = ["--trials", "1", "--seed", "1", "--json", "-"]

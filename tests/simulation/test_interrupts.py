@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from confide.simulation.federation.interrupts import Interrupts
-from tests.support.places import ROOT
-from tests.support.processes import marked, members, started
+from tests.support.programs.processes import marked, members, started
+from tests.support.repository.places import ROOT
 
 BLOCK = """
 import time

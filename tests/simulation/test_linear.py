@@ -18,7 +18,7 @@ from confide.simulation.evaluate.full_data.linear import LinearRecipe
 from confide.simulation.evaluate.full_data.pipelines import PIPELINES
 from confide.simulation.evaluate.full_data.run import Trainings, measure
 from confide.simulation.evaluate.full_data.terms import PipelineTerms
-from tests.support.simulation import FULL, in_process
+from tests.support.programs.simulation import FULL, in_process
 
 RECIPES = {
     "ols": LinearRecipe(targets=LINE_TARGETS),

@@ -12,11 +12,11 @@ import pytest
 import confide
 from confide.__main__ import main as confide_main
 from confide.protocol.simulated.embedded import predictions
-from tests.support.calibrated import calibrated_card
-from tests.support.cards import KEY, OTHER
-from tests.support.commands import run_main
-from tests.support.models import PLAIN, softmax
-from tests.support.predict_command import PUBLIC, predict, read, read_wards
+from tests.support.cards.calibrated import calibrated_card
+from tests.support.cards.cards import KEY, OTHER
+from tests.support.networks.models import PLAIN, softmax
+from tests.support.programs.commands import run_main
+from tests.support.programs.predict_command import PUBLIC, predict, read, read_wards
 
 FEATURES = np.random.default_rng(4).normal(size=(3000, 2)).astype(np.float32)
 WEIGHTS = np.array([[0.5, -0.5, 0.0], [0.1, 0.2, 0.3]], dtype=np.float32)

@@ -7,8 +7,8 @@ import pytest
 
 from confide.simulation.federation.findings import Findings, falls_short, interval
 from confide.simulation.federation.report import write_report
-from tests.support.browser import browser
-from tests.support.pages import needs_browser
+from tests.support.servers.browser import browser
+from tests.support.servers.pages import needs_browser
 
 N = 1_000
 

@@ -29,11 +29,11 @@ from confide.protocol.privacy.zcdp import search_variance
 from confide.protocol.scores.registry import SCORES, find_label_score
 from confide.protocol.scores.scoring import true_scores
 from confide.simulation.driver import CountingOwner, drive
-from tests.support.central import OPEN_POLICY
-from tests.support.coverage import MEMORY
-from tests.support.known import assert_rate_at_most
-from tests.support.owners import MODEL, PLAN, asking, owner, signed
-from tests.support.populations import POPULATIONS
+from tests.support.cards.central import OPEN_POLICY
+from tests.support.owners.owners import MODEL, PLAN, asking, owner, signed
+from tests.support.truth.coverage import MEMORY
+from tests.support.truth.known import assert_rate_at_most
+from tests.support.truth.populations import POPULATIONS
 
 N, ALPHA, BETA, BINS, EPSILON, CAMPAIGNS = 600, 0.2, 0.1, 64, 1.0, 10
 POLICY = replace(OPEN_POLICY, minimum_group=1, epsilon_per_record=40.0)

@@ -18,10 +18,10 @@ from confide.protocol.cards.card import read_card
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.methods.training.terms import TrainingTerms
 from confide.protocol.simulated.embedded import owned
-from tests.support.chains import Operator, Owner
-from tests.support.commands import run_main
-from tests.support.owners import PUBLIC
-from tests.support.servers import Place, eventually
+from tests.support.owners.owners import PUBLIC
+from tests.support.programs.commands import run_main
+from tests.support.servers.servers import Place, eventually
+from tests.support.training.chains import Operator, Owner
 
 OWNERS, EACH, SPLIT = 2, 400, 0.5
 TRAINED = "training:federated-averaging"

@@ -9,7 +9,7 @@ from pathlib import Path
 from confide.protocol.cards.card import read_card
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.simulated.settings import SIMULATION_PUBLIC
-from tests.support.places import ROOT
+from tests.support.repository.places import ROOT
 
 NODES, RECORDS, SHARE = 3, 1_800, 0.5
 CAMPAIGNS = "training:federated-averaging central:trusted"

@@ -12,13 +12,13 @@ from confide.aggregator.__main__ import main
 from confide.client.__main__ import main as client_main
 from confide.protocol.cards.card import read_card
 from confide.protocol.cards.verify.card import verify
-from tests.support.chains import SECONDS, Operator, Owner
-from tests.support.commands import run_main
-from tests.support.factories import installed
-from tests.support.heads import BACKBONE, INPUTS
-from tests.support.learners import people
-from tests.support.owners import PUBLIC
-from tests.support.servers import Place, Running, client
+from tests.support.networks.factories import installed
+from tests.support.networks.heads import BACKBONE, INPUTS
+from tests.support.owners.owners import PUBLIC
+from tests.support.programs.commands import run_main
+from tests.support.servers.servers import Place, Running, client
+from tests.support.training.chains import SECONDS, Operator, Owner
+from tests.support.training.learners import people
 
 RECORDS = 600
 CHAIN = """

@@ -13,10 +13,10 @@ from confide.protocol.methods.labels.query import LabelQuery, LabelTally
 from confide.protocol.plan import digest, write_query
 from confide.protocol.scores.registry import SCORES
 from confide.protocol.scores.scoring import true_scores
-from tests.support.coverage import CERTIFIED, LEVELED, METHODS, PATHS, Cell, Method
-from tests.support.known import FALSE_ALARM, assert_mean_at_most, assert_rate_at_most
-from tests.support.owners import LABEL_PLAN, K, asking, changed, owner, signed
-from tests.support.populations import HARD, POPULATIONS
+from tests.support.owners.owners import LABEL_PLAN, K, asking, changed, owner, signed
+from tests.support.truth.coverage import CERTIFIED, LEVELED, METHODS, PATHS, Cell, Method
+from tests.support.truth.known import FALSE_ALARM, assert_mean_at_most, assert_rate_at_most
+from tests.support.truth.populations import HARD, POPULATIONS
 
 POOLED = [method for method in METHODS if method.variant == "certified"]
 RANDOMIZED = sorted(name for name in SCORES if SCORES[name].randomized)

@@ -26,7 +26,9 @@ from confide.protocol.plan import Plan, open_plan, query_digest
 from confide.protocol.simulated.dealing import deal
 from confide.protocol.simulated.embedded import predictions
 from confide.simulation.federation.harness import free_port
-from tests.support.deployments import (
+from tests.support.networks.factories import write_package
+from tests.support.owners.owners import asking
+from tests.support.programs.deployments import (
     BACKBONE,
     BACKBONE_FILE,
     BEHAVIOURS,
@@ -47,9 +49,7 @@ from tests.support.deployments import (
     wait_for,
     write_owner,
 )
-from tests.support.factories import write_package
-from tests.support.owners import asking
-from tests.support.servers import client
+from tests.support.servers.servers import client
 
 # The owners' own choice: the first trains by Opacus.
 ENGINES = ("hooks", "auto")

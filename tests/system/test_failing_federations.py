@@ -14,10 +14,10 @@ import pytest
 
 from confide.__main__ import main
 from confide.simulation.federation.harness import HOME, stop
-from tests.support.commands import run_main
-from tests.support.federations import command
-from tests.support.places import ROOT
-from tests.support.processes import marked, members, started
+from tests.support.programs.commands import run_main
+from tests.support.programs.federations import command
+from tests.support.programs.processes import marked, members, started
+from tests.support.repository.places import ROOT
 
 
 def test_a_failing_server_app_is_a_failing_command(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from confide.protocol.simulated.attendance import Attendance
 from confide.protocol.simulated.records import dealt
 from confide.protocol.simulated.settings import RUN_FOLDER, SIMULATION_PUBLIC
 from confide.simulation.defaults import run_defaults
-from tests.support.federations import (
+from tests.support.programs.federations import (
     CAMPAIGNS,
     DROPOUT,
     NODES,
@@ -29,9 +29,9 @@ from tests.support.federations import (
     SIZES,
     command,
 )
-from tests.support.places import ROOT
-from tests.support.processes import marked, members
-from tests.support.wheels import unpacked_wheel
+from tests.support.programs.processes import marked, members
+from tests.support.programs.wheels import unpacked_wheel
+from tests.support.repository.places import ROOT
 
 TERMS = ["--epsilon", "4", "--concentration", "1", "--sizes", SIZES]
 TERMS += ["--dropout", str(DROPOUT)]

@@ -14,9 +14,9 @@ from packaging.utils import canonicalize_name
 
 from confide.aggregator.__main__ import main as aggregator
 from confide.client.__main__ import main as client
-from tests.support.commands import run_main
-from tests.support.places import ROOT
-from tests.support.wheels import unpacked_wheel
+from tests.support.programs.commands import run_main
+from tests.support.programs.wheels import unpacked_wheel
+from tests.support.repository.places import ROOT
 
 HEAVY = {"torch", "opacus", "ray", "flwr", "matplotlib"}
 CONTAINERS = ROOT / "examples" / "container" / "Containerfile"

@@ -10,9 +10,9 @@ import numpy as np
 from confide.protocol.cards.card import read_card
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.prediction.predictor import Predictor
-from tests.support.chains import Contributor, Operator
-from tests.support.owners import PUBLIC
-from tests.support.servers import Place
+from tests.support.owners.owners import PUBLIC
+from tests.support.servers.servers import Place
+from tests.support.training.chains import Contributor, Operator
 
 OWNERS, EACH, SPAN = 2, 2_500, (20.0, 80.0)
 CAMPAIGNS = ("central:trusted", "bits:certified", "full-data:certified")

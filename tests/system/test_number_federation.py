@@ -10,7 +10,7 @@ from confide.protocol.cards.page import as_html
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.simulated.settings import SIMULATION_PUBLIC
 from confide.simulation.federation.harness import federation
-from tests.support.regressions import SCORE, coverage, numbers, write_numbers
+from tests.support.truth.regressions import SCORE, coverage, numbers, write_numbers
 
 CAMPAIGNS = {"bits:certified": 0.9, "central:trusted": 0.87, "central:owner-noised": 0.87}
 

@@ -16,8 +16,8 @@ from confide.protocol.methods.owner_terms import GROUP_VARIANTS, OWNER_VARIANTS
 from confide.protocol.plan import open_plan
 from confide.protocol.simulated.embedded import embedded_model
 from confide.protocol.simulated.settings import RUN_FOLDER, SIMULATION_PUBLIC
-from tests.support.own_data import HOSPITALS, SIZES, N, config, write_features, write_model
-from tests.support.places import ROOT
+from tests.support.owners.own_data import HOSPITALS, SIZES, N, config, write_features, write_model
+from tests.support.repository.places import ROOT
 
 OWNERS = [f"{method}:{variant}" for method in ("labels", "bits") for variant in OWNER_VARIANTS]
 GROUPS = [f"{method}:{variant}" for method in ("labels", "bits") for variant in GROUP_VARIANTS]

@@ -15,9 +15,9 @@ from confide.aggregator.campaigns.measurements import Measurements
 from confide.aggregator.campaigns.summary import as_text
 from confide.protocol.version import CODE_VERSION
 from confide.simulation.defaults import run_defaults
-from tests.support.commands import run_main
-from tests.support.places import ROOT
-from tests.support.processes import read_terminal, started, terminal
+from tests.support.programs.commands import run_main
+from tests.support.programs.processes import read_terminal, started, terminal
+from tests.support.repository.places import ROOT
 
 # Every command line, and where its `main` is.
 COMMANDS = {

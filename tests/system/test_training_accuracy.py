@@ -12,8 +12,8 @@ from confide.protocol.methods.training.terms import TrainingTerms
 from confide.protocol.simulated.dealing import deal
 from confide.protocol.simulated.embedded import owned
 from confide.protocol.simulated.records import EMBEDDED_RECORDS
-from tests.support.places import ROOT
-from tests.support.stacks import learn, predict
+from tests.support.networks.stacks import learn, predict
+from tests.support.repository.places import ROOT
 
 OWNERS, SEEDS = 10, 5
 

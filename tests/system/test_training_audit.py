@@ -23,8 +23,8 @@ from confide.simulation.attackers.estimator import (
     gaussian_epsilon,
     watch,
 )
-from tests.support.canaries import torch_engine
-from tests.support.stacks import learn
+from tests.support.networks.stacks import learn
+from tests.support.training.canaries import torch_engine
 
 pytestmark = pytest.mark.filterwarnings("ignore:Full backward hook:UserWarning")
 

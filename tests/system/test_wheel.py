@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from confide.protocol.version import CODE_VERSION
-from tests.support.places import ROOT
-from tests.support.wheels import built_wheel
+from tests.support.programs.wheels import built_wheel
+from tests.support.repository.places import ROOT
 
 # Every program, and the extra that it needs.
 EXTRAS = {

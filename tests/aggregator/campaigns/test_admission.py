@@ -12,10 +12,10 @@ from confide.aggregator.storage import views
 from confide.protocol.methods.parts import BitTally
 from confide.protocol.plan import digest, read_query
 from confide.protocol.wire import wire_pb2 as wire
-from tests.support.answers import counts, reports
-from tests.support.central import NOISED
-from tests.support.hostile import Wire
-from tests.support.servers import Place, eventually, plan_now
+from tests.support.cards.central import NOISED
+from tests.support.owners.answers import counts, reports
+from tests.support.owners.hostile import Wire
+from tests.support.servers.servers import Place, eventually, plan_now
 
 
 @pytest.mark.parametrize(

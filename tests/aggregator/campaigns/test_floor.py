@@ -15,11 +15,18 @@ from confide.protocol.cards.verify.card import verify
 from confide.protocol.plan import Plan, digest
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import VERSION
-from tests.support.answers import owner_counts
-from tests.support.central import NOISED, OPEN_POLICY, TRUSTED
-from tests.support.hostile import Wire
-from tests.support.owners import KEY, NOW, PLAN, POLICY, asking, changed, owner, signed
-from tests.support.servers import Place, aggregator, contribution, eventually, plan_now, together
+from tests.support.cards.central import NOISED, OPEN_POLICY, TRUSTED
+from tests.support.owners.answers import owner_counts
+from tests.support.owners.hostile import Wire
+from tests.support.owners.owners import KEY, NOW, PLAN, POLICY, asking, changed, owner, signed
+from tests.support.servers.servers import (
+    Place,
+    aggregator,
+    contribution,
+    eventually,
+    plan_now,
+    together,
+)
 
 DECLINED = {
     name: wire.Answer(version=VERSION, code=name).SerializeToString()

@@ -18,12 +18,21 @@ from confide.protocol.methods.bits import BitQuery
 from confide.protocol.methods.counts.queries import DEVIATIONS, CountQuery, CountTally
 from confide.protocol.plan import digest
 from confide.protocol.wire import wire_pb2 as wire
-from tests.support.answers import answer as packed
-from tests.support.answers import bit_batch, counts
-from tests.support.central import NOISED
-from tests.support.hostile import Wire
-from tests.support.owners import NOW, PLAN, asking, central, changed, channel_of, owner, signed
-from tests.support.servers import Place, aggregator, eventually, plan_now
+from tests.support.cards.central import NOISED
+from tests.support.owners.answers import answer as packed
+from tests.support.owners.answers import bit_batch, counts
+from tests.support.owners.hostile import Wire
+from tests.support.owners.owners import (
+    NOW,
+    PLAN,
+    asking,
+    central,
+    changed,
+    channel_of,
+    owner,
+    signed,
+)
+from tests.support.servers.servers import Place, aggregator, eventually, plan_now
 
 # How far noise may carry a count.
 REACH = math.isqrt(DEVIATIONS**2 * central(NOISED).noise_variance)

@@ -12,8 +12,8 @@ from confide.aggregator.campaigns.planning.simulated_settings import simulated_s
 from confide.aggregator.campaigns.summary import as_text, owners_text
 from confide.protocol.errors import BadInput
 from confide.protocol.simulated.records import dealt
-from tests.support.own_data import config, write_probabilities
-from tests.support.regressions import SCORE, coverage, number_model, numbers, write_numbers
+from tests.support.owners.own_data import config, write_probabilities
+from tests.support.truth.regressions import SCORE, coverage, number_model, numbers, write_numbers
 
 N = 2_000
 HELD = numbers(N, 5)

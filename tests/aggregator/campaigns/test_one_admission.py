@@ -28,11 +28,11 @@ from confide.protocol.methods.counts.queries import CountQuery
 from confide.protocol.plan import Plan, digest, read_query, write_query
 from confide.protocol.sealing import sealing_key
 from confide.protocol.wire import wire_pb2 as wire
-from tests.support.answers import QUERY, answer, bit_batch, counts, one_part
-from tests.support.central import NOISED
-from tests.support.hostile import Wire
-from tests.support.owners import KEY, central
-from tests.support.servers import Place, eventually, plan_now
+from tests.support.cards.central import NOISED
+from tests.support.owners.answers import QUERY, answer, bit_batch, counts, one_part
+from tests.support.owners.hostile import Wire
+from tests.support.owners.owners import KEY, central
+from tests.support.servers.servers import Place, eventually, plan_now
 
 # With FEW = 0 a round of half the positions takes 13 reports of an owner, and the campaign 25.
 PLAN = plan_now(variant="one-shot", expected_records=20)

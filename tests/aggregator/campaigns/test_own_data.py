@@ -17,8 +17,7 @@ from confide.protocol.models.model_file import Model
 from confide.protocol.simulated.embedded import embedded_model, owned, predictions
 from confide.protocol.simulated.records import dealt, simulated_data
 from confide.protocol.simulated.settings import EMBEDDED_MODEL, RESULTS_IN_FILE
-from tests.support.multi_label import many_labels
-from tests.support.own_data import (
+from tests.support.owners.own_data import (
     HOSPITALS,
     SIZES,
     N,
@@ -27,6 +26,7 @@ from tests.support.own_data import (
     write_model,
     write_probabilities,
 )
+from tests.support.truth.multi_label import many_labels
 
 MADE = LocalCertificate(
     method="labels",

@@ -27,9 +27,9 @@ from confide.protocol.methods.partition import Groups
 from confide.protocol.methods.parts import MOST_PARTS
 from confide.protocol.plan import round_of
 from confide.simulation.driver import BitUsers, drive
-from tests.support.cards import broken, campaign
-from tests.support.leaving import Leaving
-from tests.support.owners import BY_WARD, PLAN, changed, owner, signed
+from tests.support.cards.cards import broken, campaign
+from tests.support.owners.leaving import Leaving
+from tests.support.owners.owners import BY_WARD, PLAN, changed, owner, signed
 
 BIT, DELTA = Bit(epsilon=4.0), 0.1
 

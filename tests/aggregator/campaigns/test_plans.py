@@ -8,7 +8,7 @@ from confide.aggregator.campaigns.planning.plans import make_plan
 from confide.aggregator.cli.plan_options import with_defaults
 from confide.protocol.plan import Plan
 from confide.protocol.simulated.settings import ALWAYS
-from tests.support.trainings import SETTINGS
+from tests.support.training.federated_trainings import SETTINGS
 
 RECORDS = 10_000
 

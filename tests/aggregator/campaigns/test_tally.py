@@ -24,7 +24,7 @@ from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import VERSION, serialise
 from confide.protocol.wire.packing import read_batch, write_batch
 from confide.protocol.wire.splitting import split_answer
-from tests.support.owners import LABEL_PLAN, PLAN, changed, owner, signed
+from tests.support.owners.owners import LABEL_PLAN, PLAN, changed, owner, signed
 
 QUERY = BitQuery(Bit(epsilon=4.0), 0.0, 1.0, (0.25, 0.75))
 

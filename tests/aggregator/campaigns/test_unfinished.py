@@ -18,8 +18,14 @@ from confide.client.respond import Respondent
 from confide.protocol.errors import BadInput
 from confide.protocol.plan import round_of
 from confide.simulation.defaults import run_defaults
-from tests.support.owners import asking, signed
-from tests.support.trainings import RECORDS, in_process, learner, spent, training_plan
+from tests.support.owners.owners import asking, signed
+from tests.support.training.federated_trainings import (
+    RECORDS,
+    in_process,
+    learner,
+    spent,
+    training_plan,
+)
 
 OWNERS, NOW = 3, datetime.now(UTC)
 GIVEN = {"epsilon": 4.0, "rounds": 4, "listed": False, "timeout": 30.0}

@@ -12,8 +12,8 @@ from confide.protocol.cards.verify.card import verify
 from confide.protocol.errors import BadInput
 from confide.protocol.privacy.amplification import NO_AMPLIFICATION
 from confide.protocol.version import CODE_VERSION
-from tests.support.cards import CONTRACT, KEY, broken, campaign, make_card
-from tests.support.places import ROOT
+from tests.support.cards.cards import CONTRACT, KEY, broken, campaign, make_card
+from tests.support.repository.places import ROOT
 
 
 @pytest.mark.parametrize(

@@ -23,10 +23,10 @@ from confide.protocol.plan import Plan, digest, write_query
 from confide.protocol.privacy.renyi import training_epsilon
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import parse
-from tests.support.cards import broken, edited, edits
-from tests.support.chained_cards import chained_card
-from tests.support.owners import KEY, NOW, signed
-from tests.support.trained_chain import (
+from tests.support.cards.cards import broken, edited, edits
+from tests.support.cards.chained_cards import chained_card
+from tests.support.owners.owners import KEY, NOW, signed
+from tests.support.training.trained_chain import (
     ALLOWS,
     BITS,
     COUNTS,

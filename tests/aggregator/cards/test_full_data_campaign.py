@@ -21,10 +21,10 @@ from confide.protocol.methods.counts.queries import HistogramQuery
 from confide.protocol.plan import digest, write_query
 from confide.protocol.privacy.renyi import training_epsilon
 from confide.protocol.wire import wire_pb2 as wire
-from tests.support.cards import broken, edited, edits
-from tests.support.chained_cards import BINS, EPSILON, card_of, plan_of, terms
-from tests.support.owners import KEY, NOW
-from tests.support.trained_chain import ALLOWS, OWNERS, TRAINS, asked, chain
+from tests.support.cards.cards import broken, edited, edits
+from tests.support.cards.chained_cards import BINS, EPSILON, card_of, plan_of, terms
+from tests.support.owners.owners import KEY, NOW
+from tests.support.training.trained_chain import ALLOWS, OWNERS, TRAINS, asked, chain
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -12,8 +12,8 @@ from confide.protocol.errors import BadInput
 from confide.protocol.privacy.budgets import Budget
 from confide.protocol.privacy.losses import Pure, SampledGaussian
 from confide.protocol.privacy.profiles import Profile
-from tests.support.cards import KEY, OTHER, broken, edited, edits
-from tests.support.full_data import CONTRACT, QUANTILE, RELEASED, TRAINING, made
+from tests.support.cards.cards import KEY, OTHER, broken, edited, edits
+from tests.support.cards.full_data import CONTRACT, QUANTILE, RELEASED, TRAINING, made
 
 
 @pytest.fixture(scope="module")

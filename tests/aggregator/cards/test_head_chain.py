@@ -14,11 +14,11 @@ from confide.client.respond import Respondent
 from confide.protocol.architectures.export import predict_file
 from confide.protocol.exact.sampling import SeededEntropy
 from confide.protocol.models.model_file import Model
-from tests.support.cards import broken
-from tests.support.heads import BACKBONE, INPUTS, head_plan
-from tests.support.learners import people
-from tests.support.owners import KEY, NOW
-from tests.support.trained_chain import ALLOWS, OWNERS, TRAINS, N, asked
+from tests.support.cards.cards import broken
+from tests.support.networks.heads import BACKBONE, INPUTS, head_plan
+from tests.support.owners.owners import KEY, NOW
+from tests.support.training.learners import people
+from tests.support.training.trained_chain import ALLOWS, OWNERS, TRAINS, N, asked
 
 PLAN = head_plan(TRAINS, BACKBONE, features=INPUTS)
 POLICY = replace(ALLOWS, models=frozenset({BACKBONE.digest}))

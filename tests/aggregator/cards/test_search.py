@@ -9,7 +9,7 @@ from confide.aggregator.cards.contracts.clauses import judge
 from confide.aggregator.cards.contracts.contract import Configuration, Contract
 from confide.aggregator.quantiles.registry import MECHANISMS
 from confide.protocol.cards.words.in_words import headline
-from tests.support.cards import CONTRACT, KEY, ORIGIN, OTHER, broken, infeasible, make_card
+from tests.support.cards.cards import CONTRACT, KEY, ORIGIN, OTHER, broken, infeasible, make_card
 
 
 @pytest.mark.parametrize(("target", "feasible"), [(0.6, 27), (0.7, 18), (0.8, 9)])

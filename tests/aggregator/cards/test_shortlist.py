@@ -17,7 +17,7 @@ from confide.protocol.cards.words.in_words import headline
 from confide.protocol.errors import BadInput
 from confide.protocol.scores.registry import find_score
 from confide.protocol.simulated.embedded import predictions
-from tests.support.cards import CONTRACT, GRID, KEY, ORIGIN, broken
+from tests.support.cards.cards import CONTRACT, GRID, KEY, ORIGIN, broken
 
 
 def tried(

@@ -15,10 +15,10 @@ from confide.aggregator.storage.stored_campaign import Settings
 from confide.client.transport.contribution import Contribution
 from confide.protocol.cards.card import PUBLIC, parse_card
 from confide.protocol.plan import sign_plan
-from tests.support.owners import KEY, NOW, asking, owner, signed
-from tests.support.owners import PUBLIC as PUBLIC_KEY
-from tests.support.places import ROOT
-from tests.support.servers import Place, aggregator, contribution, eventually, plan_now
+from tests.support.owners.owners import KEY, NOW, asking, owner, signed
+from tests.support.owners.owners import PUBLIC as PUBLIC_KEY
+from tests.support.repository.places import ROOT
+from tests.support.servers.servers import Place, aggregator, contribution, eventually, plan_now
 
 OTHER = Ed25519PrivateKey.from_private_bytes(bytes(32))
 OTHER_KEY = OTHER.public_key().public_bytes_raw()

@@ -8,8 +8,8 @@ import pytest
 from confide.aggregator.keys import SIGNING_KEY
 from confide.aggregator.storage.stored_campaign import Settings
 from confide.protocol.errors import BadInput
-from tests.support.operating import create, required, said
-from tests.support.servers import Place, aggregator
+from tests.support.servers.operating import create, required, said
+from tests.support.servers.servers import Place, aggregator
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from confide.protocol.cards.card import card_schema
 from confide.protocol.cards.differences import differences
-from tests.support.cards import CONTRACT, KEY, command, make_card
+from tests.support.cards.cards import CONTRACT, KEY, command, make_card
 
 
 def test_differences_have_a_direction() -> None:

@@ -14,11 +14,11 @@ from confide.protocol.cards.words.in_words import in_words
 from confide.protocol.methods.counts.central import CentralTerms
 from confide.protocol.plan import Plan, sign_plan
 from confide.protocol.wire import wire_pb2 as wire
-from tests.support.cards import KEY, broken, command
-from tests.support.central import CENTRAL
-from tests.support.operating import said
-from tests.support.owners import MODEL, asking, owner, records, scored
-from tests.support.servers import Place
+from tests.support.cards.cards import KEY, broken, command
+from tests.support.cards.central import CENTRAL
+from tests.support.owners.owners import MODEL, asking, owner, records, scored
+from tests.support.servers.operating import said
+from tests.support.servers.servers import Place
 
 CONTRACT_FILE = """
 name = "five classes"

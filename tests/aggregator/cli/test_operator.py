@@ -18,12 +18,12 @@ from confide.client.transport.grpc_client import Aggregator
 from confide.client.transport.retry import Patience
 from confide.protocol.cards.card import parse_card
 from confide.protocol.wire import wire_pb2 as wire
-from tests.support.hostile import Wire
-from tests.support.operating import said
-from tests.support.owners import PUBLIC as PUBLIC_KEY
-from tests.support.owners import records as owner_records
-from tests.support.owners import scored
-from tests.support.servers import Place, aggregator, client, eventually, holding, plan_now
+from tests.support.owners.hostile import Wire
+from tests.support.owners.owners import PUBLIC as PUBLIC_KEY
+from tests.support.owners.owners import records as owner_records
+from tests.support.owners.owners import scored
+from tests.support.servers.operating import said
+from tests.support.servers.servers import Place, aggregator, client, eventually, holding, plan_now
 
 
 def test_the_life_of_a_campaign_on_the_command_line(place: Place, tmp_path: Path) -> None:

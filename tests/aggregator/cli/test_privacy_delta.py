@@ -4,7 +4,7 @@ from typer.testing import CliRunner
 
 from confide.aggregator.cli.server import app
 from confide.aggregator.keys import SIGNING_KEY
-from tests.support.servers import Place
+from tests.support.servers.servers import Place
 
 COMPLAINT = "error: privacy-delta is 1e-05, and the mechanism is pure"
 NEEDED = (

@@ -12,11 +12,11 @@ from confide.aggregator.keys import SIGNING_KEY
 from confide.protocol.errors import BadInput
 from confide.protocol.simulated.records import EMBEDDED_RECORDS
 from confide.simulation.defaults import run_defaults
-from tests.support.operating import said
-from tests.support.owners import PUBLIC as PUBLIC_KEY
-from tests.support.pages import get
-from tests.support.servers import Place, aggregator, client, eventually
-from tests.support.trainings import SETTINGS, people, training_plan
+from tests.support.owners.owners import PUBLIC as PUBLIC_KEY
+from tests.support.servers.operating import said
+from tests.support.servers.pages import get
+from tests.support.servers.servers import Place, aggregator, client, eventually
+from tests.support.training.federated_trainings import SETTINGS, people, training_plan
 
 GOOD = SETTINGS | {"campaign": "training:federated-averaging", "records": 200}
 

@@ -10,7 +10,7 @@ from confide.aggregator.procedures.averaging import Learned, federated_averaging
 from confide.protocol.methods.training.mean_weights import WEIGHT_BOUND, TrainingTally
 from confide.protocol.methods.training.query import TrainingQuery
 from confide.protocol.methods.training.terms import TrainingTerms
-from tests.support.stacks import first_weights, layered
+from tests.support.networks.stacks import first_weights, layered
 
 Array = NDArray[Any]
 Owner = Callable[[Array], Array]

@@ -32,8 +32,18 @@ from confide.protocol.methods.counts.queries import (
     HistogramTally,
 )
 from confide.protocol.plan import Plan
-from tests.support.central import BINS, CENTRAL, NOISED, TRUSTED, drive
-from tests.support.owners import KEY, NOW, asking, central, changed, owner, records, scored, signed
+from tests.support.cards.central import BINS, CENTRAL, NOISED, TRUSTED, drive
+from tests.support.owners.owners import (
+    KEY,
+    NOW,
+    asking,
+    central,
+    changed,
+    owner,
+    records,
+    scored,
+    signed,
+)
 
 OWNERS = 4
 

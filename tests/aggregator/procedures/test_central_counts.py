@@ -27,8 +27,17 @@ from confide.protocol.simulated.settings import ALWAYS
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import parse, serialise
 from confide.simulation.defaults import run_defaults
-from tests.support.central import BINS, CENTRAL, NOISED, TRUSTED
-from tests.support.owners import NOW, POLICY, PUBLIC, central, changed, owner, records, signed
+from tests.support.cards.central import BINS, CENTRAL, NOISED, TRUSTED
+from tests.support.owners.owners import (
+    NOW,
+    POLICY,
+    PUBLIC,
+    central,
+    changed,
+    owner,
+    records,
+    signed,
+)
 
 
 def test_the_plan_pays_for_all_counts_together() -> None:

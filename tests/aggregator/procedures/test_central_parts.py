@@ -18,10 +18,10 @@ from confide.protocol.methods.counts.central import CentralTerms
 from confide.protocol.plan import Plan
 from confide.protocol.privacy.zcdp import search_steps, search_variance, zcdp_epsilon
 from confide.simulation.driver import CountingOwner, NoisingOwners, drive
-from tests.support.campaign_cards import issued
-from tests.support.cards import broken
-from tests.support.central import BINS, NOISED, TRUSTED
-from tests.support.owners import BY_WARD, WARDS, K, changed
+from tests.support.cards.campaign_cards import issued
+from tests.support.cards.cards import broken
+from tests.support.cards.central import BINS, NOISED, TRUSTED
+from tests.support.owners.owners import BY_WARD, WARDS, K, changed
 
 ALPHA = 0.1
 CLASSES = changed(TRUSTED, beta=0.0, epsilon=4.0, bins=1024, by="class", parts=K)

@@ -18,7 +18,7 @@ from confide.aggregator.procedures.certify import (
 from confide.protocol.certificate import BitRung
 from confide.protocol.channels.bit import Bit
 from confide.protocol.errors import BadInput
-from tests.support.known import assert_rate_at_most
+from tests.support.truth.known import assert_rate_at_most
 
 
 def exact_pmf(n: int, m0: float) -> list[Fraction]:

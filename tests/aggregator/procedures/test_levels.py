@@ -23,8 +23,8 @@ from confide.protocol.exact.sampling import SeededEntropy
 from confide.protocol.levels import Levels, marginal_levels
 from confide.protocol.methods.labels.query import LabelTally
 from confide.simulation.driver import LabelUsers, drive
-from tests.support.bit_tallies import POPULATIONS, Curve, campaign
-from tests.support.known import assert_mean_at_most, assert_rate_at_most
+from tests.support.truth.bit_tallies import POPULATIONS, Curve, campaign
+from tests.support.truth.known import assert_mean_at_most, assert_rate_at_most
 
 ALPHA = DELTA = 0.1
 K, N = 10, 1_000

@@ -11,8 +11,8 @@ from scipy.stats import binom
 from confide.protocol.errors import BadInput
 from confide.protocol.methods import monitor
 from confide.protocol.methods.monitor import E_DETECTOR, E_PROCESS, MonitorTerms
-from tests.support.monitors import TERMS, WATCHING, alarm_probability, rate, tally, watched
-from tests.support.mutants import mutant
+from tests.support.cards.monitors import TERMS, WATCHING, alarm_probability, rate, tally, watched
+from tests.support.cards.mutants import mutant
 
 
 def test_false_alarms_are_as_rare_as_stated() -> None:

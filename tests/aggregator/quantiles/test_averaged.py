@@ -14,7 +14,7 @@ from confide.aggregator.quantiles.histogram import Histogram, conformal_rank, ta
 from confide.aggregator.quantiles.rank_exponential import RankExponential
 from confide.protocol.exact.sampling import Integers
 from confide.protocol.privacy.binomial import masses
-from tests.support.quantiles import compositions, on_grid
+from tests.support.truth.quantiles import compositions, on_grid
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,7 @@ from confide.protocol.errors import BadInput
 from confide.protocol.exact.exponentials import log_up
 from confide.protocol.exact.sampling import SeededEntropy
 from confide.protocol.methods.counts.central import CentralTerms
-from tests.support.quantiles import compositions, on_grid
+from tests.support.truth.quantiles import compositions, on_grid
 
 BINS, CLASSES, ALPHA = 3, 2, 0.5
 Counts = tuple[int, ...]

@@ -17,7 +17,7 @@ from confide.aggregator.quantiles.published import Dpcp
 from confide.aggregator.quantiles.rank_exponential import RankExponential
 from confide.aggregator.quantiles.weights import bin_weights, exact_law
 from confide.protocol.exact.sampling import SeededEntropy
-from tests.support.quantiles import (
+from tests.support.truth.quantiles import (
     FINITE,
     compositions,
     exponential_law,

@@ -17,7 +17,7 @@ from confide.aggregator.quantiles.registry import DEFAULT, MECHANISMS, automatic
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.grids import uniform_grid
 from confide.protocol.exact.sampling import SeededEntropy, os_entropy
-from tests.support.quantiles import GAUSSIAN, UNCERTIFIED, make, on_grid, worst_for_coverage
+from tests.support.truth.quantiles import GAUSSIAN, UNCERTIFIED, make, on_grid, worst_for_coverage
 
 
 @pytest.mark.parametrize("name", list(MECHANISMS))

@@ -14,8 +14,8 @@ from confide.aggregator.quantiles.noise import LaplaceTail, two_sided_geometric
 from confide.aggregator.quantiles.weights import START, falling
 from confide.protocol.exact.exponentials import exp_below
 from confide.protocol.exact.sampling import SeededEntropy
-from tests.support.known import assert_follows
-from tests.support.quantiles import FINITE, GAUSSIAN, finite, make, on_grid
+from tests.support.truth.known import assert_follows
+from tests.support.truth.quantiles import FINITE, GAUSSIAN, finite, make, on_grid
 
 
 @pytest.mark.parametrize("name", FINITE)

@@ -19,7 +19,7 @@ from confide.aggregator.quantiles.rank_exponential import RankExponential
 from confide.aggregator.quantiles.registry import MECHANISMS
 from confide.protocol.exact.exponentials import exp_below, log_up
 from confide.protocol.exact.sampling import SeededEntropy
-from tests.support.quantiles import (
+from tests.support.truth.quantiles import (
     FINITE,
     Law,
     compositions,

@@ -15,7 +15,7 @@ from confide.protocol.cards.verify.card import verify
 from confide.protocol.cards.verify.counts import recompute
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import Entropy
-from tests.support.owners import NOW
+from tests.support.owners.owners import NOW
 
 
 @dataclass(frozen=True, kw_only=True)

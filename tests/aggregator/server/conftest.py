@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.guarded import Guarded
-from tests.support.open_round import OpenRound
-from tests.support.servers import Place
+from tests.support.servers.guarded import Guarded
+from tests.support.servers.open_round import OpenRound
+from tests.support.servers.servers import Place
 
 
 @pytest.fixture

@@ -16,9 +16,9 @@ from confide.client.transport.grpc_client import Aggregator
 from confide.client.transport.retry import Patience, Unreachable
 from confide.protocol.files import write_new, write_whole
 from confide.protocol.plan import digest
-from tests.support.answers import answer, bit_batch
-from tests.support.hostile import Wire
-from tests.support.servers import Place, eventually, plan_now
+from tests.support.owners.answers import answer, bit_batch
+from tests.support.owners.hostile import Wire
+from tests.support.servers.servers import Place, eventually, plan_now
 
 
 def issue(name: str, out: Path, keys: Path) -> tuple[int, str]:

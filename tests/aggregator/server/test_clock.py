@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from confide.aggregator.clock import DOUBT_SECONDS, JUMP_SECONDS, Clock
-from tests.support.places import ROOT
-from tests.support.servers import Place, Running, eventually, plan_now
+from tests.support.repository.places import ROOT
+from tests.support.servers.servers import Place, Running, eventually, plan_now
 
 HOUR = 3_600.0
 

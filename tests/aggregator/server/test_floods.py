@@ -2,7 +2,7 @@ import re
 import subprocess
 import sys
 
-from tests.support.places import ROOT
+from tests.support.repository.places import ROOT
 
 FLOODS = ["none", "connections", "resets", "messages", "unfinished"]
 

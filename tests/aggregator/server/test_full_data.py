@@ -11,10 +11,10 @@ from confide.protocol.cards.verify.card import verify
 from confide.protocol.methods.base import Batch
 from confide.protocol.methods.counts.queries import HistogramQuery
 from confide.protocol.plan import Plan, digest
-from tests.support.answers import answer
-from tests.support.hostile import Wire
-from tests.support.servers import Place, eventually, plan_now
-from tests.support.trained_chain import TRAINS
+from tests.support.owners.answers import answer
+from tests.support.owners.hostile import Wire
+from tests.support.servers.servers import Place, eventually, plan_now
+from tests.support.training.trained_chain import TRAINS
 
 EACH, BINS = 1_000, 512
 SETTINGS: dict[str, Any] = {

@@ -16,8 +16,8 @@ from confide.aggregator.storage.enrolment import Enrolment
 from confide.protocol.errors import Refused
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.service import CALLS, SERVICE
-from tests.support.guarded import BOUNDS, Caller, Guarded, outcome
-from tests.support.servers import Place, eventually
+from tests.support.servers.guarded import BOUNDS, Caller, Guarded, outcome
+from tests.support.servers.servers import Place, eventually
 
 PATHS = [call.path for call in CALLS.values()] + [
     f"/{HEALTH}/{name}" for name in ("Check", "Watch")

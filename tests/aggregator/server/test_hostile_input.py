@@ -16,10 +16,17 @@ from confide.protocol.cards.card import PUBLIC, parse_card
 from confide.protocol.plan import digest
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.service import AUTHORIZATION, CALLS, CAMPAIGN, LARGEST_PIECE
-from tests.support.answers import answer as packed
-from tests.support.answers import bit_batch
-from tests.support.hostile import Raw, Wire, fuzz
-from tests.support.servers import Place, Running, contribution, eventually, plan_now, together
+from tests.support.owners.answers import answer as packed
+from tests.support.owners.answers import bit_batch
+from tests.support.owners.hostile import Raw, Wire, fuzz
+from tests.support.servers.servers import (
+    Place,
+    Running,
+    contribution,
+    eventually,
+    plan_now,
+    together,
+)
 
 
 def test_hostile_input_is_refused_by_name_and_changes_nothing(place: Place, tmp_path: Path) -> None:

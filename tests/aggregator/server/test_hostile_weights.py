@@ -19,11 +19,11 @@ from confide.protocol.plan import read_query
 from confide.protocol.sealing import sealing_key
 from confide.protocol.wire.service import MESSAGES, PIECE_BYTES
 from confide.protocol.wire.splitting import split_answer
-from tests.support.hostile import Wire
-from tests.support.owners import KEY
-from tests.support.servers import Place, eventually
-from tests.support.stacks import first_weights
-from tests.support.trainings import LONG, terms_of, training_plan, weights_answer
+from tests.support.networks.stacks import first_weights
+from tests.support.owners.hostile import Wire
+from tests.support.owners.owners import KEY
+from tests.support.servers.servers import Place, eventually
+from tests.support.training.federated_trainings import LONG, terms_of, training_plan, weights_answer
 
 PLAN = training_plan(**LONG)
 SIZE = terms_of(PLAN).size

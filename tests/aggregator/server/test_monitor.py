@@ -17,10 +17,10 @@ from confide.protocol.cards.words.in_words import headline
 from confide.protocol.errors import BadInput
 from confide.protocol.plan import Plan
 from confide.protocol.prediction.predictor import Predictor
-from tests.support.cards import KEY, campaign
-from tests.support.operating import said
-from tests.support.owners import NOW, POLICY, owner, records, scored
-from tests.support.servers import (
+from tests.support.cards.cards import KEY, campaign
+from tests.support.owners.owners import NOW, POLICY, owner, records, scored
+from tests.support.servers.operating import said
+from tests.support.servers.servers import (
     Place,
     Running,
     aggregator,

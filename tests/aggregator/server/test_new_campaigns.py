@@ -11,9 +11,9 @@ from confide.aggregator.server.shared_reading import PAUSE_SECONDS
 from confide.protocol.plan import digest
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.service import AUTHORIZATION
-from tests.support.answers import answer, bit_batch
-from tests.support.guarded import Caller, Guarded, outcome
-from tests.support.servers import plan_now, together
+from tests.support.owners.answers import answer, bit_batch
+from tests.support.servers.guarded import Caller, Guarded, outcome
+from tests.support.servers.servers import plan_now, together
 
 
 @pytest.mark.parametrize("name", ["FetchPlan", "PollQuery", "Watch", "Submit"])

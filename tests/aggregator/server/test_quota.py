@@ -19,10 +19,10 @@ from confide.protocol.methods.bits import BitQuery
 from confide.protocol.methods.labels.query import LabelQuery
 from confide.protocol.plan import Plan
 from confide.protocol.wire.splitting import single_bytes, split_answer
-from tests.support.answers import answer, reports
-from tests.support.hostile import Wire
-from tests.support.owners import LABEL_PLAN, PLAN, changed, channel_of
-from tests.support.servers import Place, contribution, eventually, plan_now
+from tests.support.owners.answers import answer, reports
+from tests.support.owners.hostile import Wire
+from tests.support.owners.owners import LABEL_PLAN, PLAN, changed, channel_of
+from tests.support.servers.servers import Place, contribution, eventually, plan_now
 
 ONE_SHOT = plan_now(variant="one-shot", expected_records=400)
 

@@ -15,10 +15,11 @@ from confide.protocol.cards.page import as_html, as_markdown
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.prediction.predictor import Predictor
 from confide.protocol.scores.regression import AbsoluteResidual
-from tests.support.chains import Contributor, opened, published
-from tests.support.operating import said as command_said
-from tests.support.owners import PUBLIC
-from tests.support.regressions import (
+from tests.support.owners.owners import PUBLIC
+from tests.support.servers.operating import said as command_said
+from tests.support.servers.servers import Place, Running, client, eventually
+from tests.support.training.chains import Contributor, opened, published
+from tests.support.truth.regressions import (
     BOUND,
     SCORE,
     Numbers,
@@ -29,7 +30,6 @@ from tests.support.regressions import (
     numbers,
     write_numbers,
 )
-from tests.support.servers import Place, Running, client, eventually
 
 OWNERS, N = 3, 1_500
 # Each with its epsilon, and the least true coverage that is no false alarm. Bits promise 0.9 but

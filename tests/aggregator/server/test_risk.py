@@ -12,11 +12,17 @@ from confide.__main__ import main as confide
 from confide.protocol.cards.card import Card
 from confide.protocol.cards.page import as_markdown
 from confide.protocol.cards.verify.card import verify
-from tests.support.chains import Contributor, published
-from tests.support.commands import run_main
-from tests.support.multi_label import LABELS, ManyLabels, many_labels, missed, write_many_labels
-from tests.support.owners import PUBLIC
-from tests.support.servers import Place
+from tests.support.owners.owners import PUBLIC
+from tests.support.programs.commands import run_main
+from tests.support.servers.servers import Place
+from tests.support.training.chains import Contributor, published
+from tests.support.truth.multi_label import (
+    LABELS,
+    ManyLabels,
+    many_labels,
+    missed,
+    write_many_labels,
+)
 
 OWNERS, N = 2, 1_500
 # The most true risk that is no false alarm. Bits promise 0.1 but with probability 1e-4; counts on

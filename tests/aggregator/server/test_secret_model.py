@@ -30,10 +30,17 @@ from confide.protocol.models.model_file import Model
 from confide.protocol.plan import Plan, digest, sign_plan, write_query
 from confide.protocol.simulated.embedded import embedded_model, owned
 from confide.protocol.wire import wire_pb2 as wire
-from tests.support.owners import KEY, POLICY, asking, changed, owner
-from tests.support.owners import PUBLIC as PUBLIC_KEY
-from tests.support.recording import Recorder, shows
-from tests.support.servers import Place, contribution, eventually, page_port, plan_now, together
+from tests.support.owners.owners import KEY, POLICY, asking, changed, owner
+from tests.support.owners.owners import PUBLIC as PUBLIC_KEY
+from tests.support.servers.recording import Recorder, shows
+from tests.support.servers.servers import (
+    Place,
+    contribution,
+    eventually,
+    page_port,
+    plan_now,
+    together,
+)
 
 OWNERS, N = 3, 500
 TERMS = LabelTerms(variant="certified", channel="subset", epsilon=4.0, delta=0.1, sent_features=16)

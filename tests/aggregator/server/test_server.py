@@ -22,11 +22,11 @@ from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import VERSION
 from confide.protocol.wire.service import MESSAGES, PIECE_BYTES
 from confide.protocol.wire.splitting import split_answer
-from tests.support.answers import answer as packed
-from tests.support.answers import bit_batch, one_part, owner_counts
-from tests.support.central import NOISED, OPEN_POLICY, TRUSTED
-from tests.support.hostile import Wire
-from tests.support.owners import (
+from tests.support.cards.central import NOISED, OPEN_POLICY, TRUSTED
+from tests.support.owners.answers import answer as packed
+from tests.support.owners.answers import bit_batch, one_part, owner_counts
+from tests.support.owners.hostile import Wire
+from tests.support.owners.owners import (
     BY_WARD,
     LABEL_PLAN,
     PLAN,
@@ -37,7 +37,7 @@ from tests.support.owners import (
     owner,
     signed,
 )
-from tests.support.servers import (
+from tests.support.servers.servers import (
     Place,
     aggregator,
     contribution,

@@ -27,9 +27,9 @@ from confide.protocol.errors import Refused
 from confide.protocol.methods.bits import BitQuery
 from confide.protocol.plan import write_query
 from confide.protocol.wire import wire_pb2 as wire
-from tests.support.databases import DATABASES
-from tests.support.open_round import CHANNEL, OWNER, REPORTS, OpenRound
-from tests.support.servers import holding
+from tests.support.servers.databases import DATABASES
+from tests.support.servers.open_round import CHANNEL, OWNER, REPORTS, OpenRound
+from tests.support.servers.servers import holding
 
 
 def test_what_was_stored_in_time_is_taken_in_whenever_it_comes_again(ready: OpenRound) -> None:

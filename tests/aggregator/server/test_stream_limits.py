@@ -15,9 +15,9 @@ from confide.aggregator.storage import views
 from confide.aggregator.storage.reports.submissions import Packed, Submission
 from confide.aggregator.storage.reports.writer import Writer
 from confide.protocol.wire import wire_pb2 as wire
-from tests.support.databases import DATABASES
-from tests.support.open_round import OWNER, REPORTS, OpenRound
-from tests.support.servers import holding
+from tests.support.servers.databases import DATABASES
+from tests.support.servers.open_round import OWNER, REPORTS, OpenRound
+from tests.support.servers.servers import holding
 
 
 async def quiet(read: list[int]) -> int:

@@ -11,9 +11,9 @@ from confide.protocol.methods.training.mean_weights import packed
 from confide.protocol.methods.training.query import TrainingQuery
 from confide.protocol.plan import digest, read_query
 from confide.protocol.wire.service import PIECE_BYTES
-from tests.support.owners import changed
-from tests.support.servers import Place, eventually, together
-from tests.support.trainings import (
+from tests.support.owners.owners import changed
+from tests.support.servers.servers import Place, eventually, together
+from tests.support.training.federated_trainings import (
     LONG,
     LONG_CNN,
     RECORDS,

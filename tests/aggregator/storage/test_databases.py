@@ -21,9 +21,9 @@ from confide.aggregator.storage.reports.submissions import Packed, Submission
 from confide.aggregator.storage.reports.writer import Writer
 from confide.aggregator.storage.schema import metadata
 from confide.protocol.wire import wire_pb2 as wire
-from tests.support.databases import DATABASES, needs_postgres
-from tests.support.places import ROOT
-from tests.support.servers import Place, eventually, holding, plan_now
+from tests.support.repository.places import ROOT
+from tests.support.servers.databases import DATABASES, needs_postgres
+from tests.support.servers.servers import Place, eventually, holding, plan_now
 
 
 @pytest.mark.parametrize("kind", DATABASES)

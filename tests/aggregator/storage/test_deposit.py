@@ -2,7 +2,7 @@ from confide.aggregator.storage.database import writing
 from confide.aggregator.storage.reports.deposit import store_all
 from confide.aggregator.storage.reports.ids import StoredIds
 from confide.aggregator.storage.reports.submissions import Packed, Submission
-from tests.support.servers import Place, plan_now
+from tests.support.servers.servers import Place, plan_now
 
 
 def test_of_two_batches_with_one_name_the_first_is_stored(place: Place) -> None:

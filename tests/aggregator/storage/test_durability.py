@@ -18,13 +18,13 @@ from confide.client.ledger.ledger import Ledger
 from confide.client.transport.retry import Unreachable
 from confide.protocol.plan import digest
 from confide.protocol.wire.service import SERVICE
-from tests.support.answers import answer as packed
-from tests.support.answers import bit_batch
-from tests.support.chaos import Came, came, chaos, in_peace, leader, under_way
-from tests.support.databases import DATABASES, needs_postgres
-from tests.support.disks import Disk, PostgresDisk, SqliteDisk, obeying_modes
-from tests.support.hostile import Wire
-from tests.support.servers import Place, contribution, eventually, plan_now, together
+from tests.support.owners.answers import answer as packed
+from tests.support.owners.answers import bit_batch
+from tests.support.owners.hostile import Wire
+from tests.support.servers.chaos import Came, came, chaos, in_peace, leader, under_way
+from tests.support.servers.databases import DATABASES, needs_postgres
+from tests.support.servers.disks import Disk, PostgresDisk, SqliteDisk, obeying_modes
+from tests.support.servers.servers import Place, contribution, eventually, plan_now, together
 
 
 @pytest.fixture(scope="module")

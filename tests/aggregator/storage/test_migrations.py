@@ -8,9 +8,9 @@ from sqlalchemy import text
 from confide.aggregator.storage.database import connect, writing
 from confide.aggregator.storage.store import Store
 from confide.protocol.plan import sign_plan
-from tests.support.databases import at_version
-from tests.support.owners import KEY
-from tests.support.servers import Place, eventually, plan_now
+from tests.support.owners.owners import KEY
+from tests.support.servers.databases import at_version
+from tests.support.servers.servers import Place, eventually, plan_now
 
 SETTINGS = '{"round_seconds": 3600.0, "owners": 0, "enough": 0}'
 

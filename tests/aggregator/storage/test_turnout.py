@@ -18,9 +18,9 @@ from confide.aggregator.storage.reports.writer import Writer
 from confide.aggregator.storage.round_store import RoundStore
 from confide.aggregator.storage.schema import owners
 from confide.protocol.wire import wire_pb2 as wire
-from tests.support.chaos import check_turnout
-from tests.support.databases import DATABASES, at_version
-from tests.support.servers import Place, holding, plan_now
+from tests.support.servers.chaos import check_turnout
+from tests.support.servers.databases import DATABASES, at_version
+from tests.support.servers.servers import Place, holding, plan_now
 
 
 @pytest.mark.parametrize("kind", DATABASES)

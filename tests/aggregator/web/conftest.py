@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.browser import browser
+from tests.support.servers.browser import browser
 
 
 @pytest.fixture(scope="module")

@@ -27,9 +27,9 @@ from confide.protocol.methods.partition import Groups
 from confide.protocol.methods.parts import BitTally
 from confide.protocol.plan import digest, sign_plan, write_query
 from confide.simulation.driver import drive
-from tests.support.leaving import Leaving
-from tests.support.owners import BY_WARD, KEY, LABEL_PLAN, PUBLIC, WARDS, K
-from tests.support.servers import plan_now
+from tests.support.owners.leaving import Leaving
+from tests.support.owners.owners import BY_WARD, KEY, LABEL_PLAN, PUBLIC, WARDS, K
+from tests.support.servers.servers import plan_now
 
 WARD = Groups("ward", WARDS)
 PAIRS = PairTerms(variant="class-conditional", epsilon=4.0, delta=0.1, channel="k-rr")

@@ -14,11 +14,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from confide.aggregator.storage import views
 from confide.protocol.cards.card import PUBLIC, parse_card
 from confide.protocol.cards.verify.card import verify
-from tests.support.hostile import Wire
-from tests.support.owners import PUBLIC as PUBLIC_KEY
-from tests.support.owners import WARDS
-from tests.support.pages import get, needs_browser
-from tests.support.servers import (
+from tests.support.owners.hostile import Wire
+from tests.support.owners.owners import PUBLIC as PUBLIC_KEY
+from tests.support.owners.owners import WARDS
+from tests.support.servers.pages import get, needs_browser
+from tests.support.servers.servers import (
     Place,
     Running,
     contribution,

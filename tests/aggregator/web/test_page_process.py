@@ -18,9 +18,9 @@ from confide.client.transport.contribution import Contribution
 from confide.protocol.cards.card import AUDITOR, AUDITOR_ONLY
 from confide.protocol.plan import Plan
 from confide.protocol.wire import wire_pb2 as wire
-from tests.support.central import NOISED, OPEN_POLICY, TRUSTED
-from tests.support.pages import get, needs_browser
-from tests.support.servers import (
+from tests.support.cards.central import NOISED, OPEN_POLICY, TRUSTED
+from tests.support.servers.pages import get, needs_browser
+from tests.support.servers.servers import (
     Place,
     contribution,
     eventually,

@@ -12,8 +12,8 @@ from confide.aggregator.web.search_progress import DOUBT, Bracket, Point, bracke
 from confide.protocol.methods.bits import BitQuery
 from confide.protocol.methods.parts import BitTally
 from confide.protocol.plan import Plan, digest, query_digest, sign_plan, write_query
-from tests.support.owners import KEY
-from tests.support.servers import plan_now
+from tests.support.owners.owners import KEY
+from tests.support.servers.servers import plan_now
 
 TRIALS = 60
 

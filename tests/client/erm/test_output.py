@@ -13,8 +13,8 @@ from confide.client.erm.solver import solve
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.lattice import CLIP_UNITS
 from confide.protocol.exact.sampling import SeededEntropy
-from tests.support.least_squares import made_up, one_more
-from tests.support.mutants import mutant
+from tests.support.cards.mutants import mutant
+from tests.support.truth.least_squares import made_up, one_more
 
 SMALL = Objective(n=50, columns=4, ridge=0.05, limit=1.0)
 

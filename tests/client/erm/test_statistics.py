@@ -11,8 +11,8 @@ from confide.client.erm.statistics import SufficientStatistics
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.lattice import CLIP_UNITS
 from confide.protocol.exact.sampling import SeededEntropy
-from tests.support.least_squares import made_up, one_more
-from tests.support.mutants import mutant
+from tests.support.cards.mutants import mutant
+from tests.support.truth.least_squares import made_up, one_more
 
 
 def step(module: Any, columns: int, row: Any, target: float) -> tuple[int, int]:

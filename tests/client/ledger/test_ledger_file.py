@@ -12,14 +12,14 @@ import pytest
 from confide.client.home import Home
 from confide.client.ledger.ledger import Ledger
 from confide.protocol.errors import BadInput
-from tests.support.places import ROOT
-from tests.support.spending import ASKED, RECORDS, spend
+from tests.support.owners.spending import ASKED, RECORDS, spend
+from tests.support.repository.places import ROOT
 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
 from confide.client.ledger.ledger import Ledger
-from tests.support.spending import spend
+from tests.support.owners.spending import spend
 spend(Ledger(Path(sys.argv[1])))
 os.kill(os.getpid(), signal.SIGKILL)
 """

@@ -11,17 +11,17 @@ from typer.testing import CliRunner
 from confide.client.cli.app import app
 from confide.client.ledger.ledger import Ledger
 from confide.protocol.plan import digest, query_digest
-from tests.support.owners import PLAN, owner, signed
-from tests.support.places import ROOT
-from tests.support.queries import bit_query, code
+from tests.support.owners.owners import PLAN, owner, signed
+from tests.support.owners.queries import bit_query, code
+from tests.support.repository.places import ROOT
 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
 from confide.client.ledger.ledger import Ledger
 from confide.client.respond import Respondent
-from tests.support.owners import NOW, POLICY, records, signed
-from tests.support.queries import bit_query
+from tests.support.owners.owners import NOW, POLICY, records, signed
+from tests.support.owners.queries import bit_query
 
 folder, moment = Path(sys.argv[1]), sys.argv[2]
 

@@ -11,8 +11,8 @@ import pytest
 from confide.client.ledger.charges import Cost
 from confide.client.ledger.ledger import Ledger
 from confide.protocol.errors import BadInput
-from tests.support.owners import NOW
-from tests.support.spending import ASKED, LIMITS, RECORDS, spend
+from tests.support.owners.owners import NOW
+from tests.support.owners.spending import ASKED, LIMITS, RECORDS, spend
 
 
 def test_the_same_name_signed_again_spends_from_the_same_campaign(tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ from confide.protocol.errors import BadInput
 from confide.protocol.methods.bits import BitQuery, BitTerms
 from confide.protocol.scores.base import MULTI_LABEL, OWN_LOSS
 from confide.protocol.wire import wire_pb2 as wire
-from tests.support.boundary import PLAN, SURE, home
-from tests.support.hostile import Puppet
-from tests.support.owners import changed
+from tests.support.owners.boundary import PLAN, SURE, home
+from tests.support.owners.hostile import Puppet
+from tests.support.owners.owners import changed
 
 N = 300
 LOSSES = [1.0, 0.25, 0.0, 0.0]

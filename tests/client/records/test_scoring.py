@@ -14,7 +14,7 @@ from confide.client.records.score_cache import probabilities
 from confide.protocol.errors import BadInput
 from confide.protocol.models.model_file import Model
 from confide.protocol.models.scorer import STEP
-from tests.support.graphs import (
+from tests.support.networks.graphs import (
     WEIGHTS,
     linear,
     model,

@@ -14,8 +14,8 @@ from confide.protocol.errors import BadInput
 from confide.protocol.models.model_file import Model
 from confide.protocol.scores.base import CLASSIFICATION, REGRESSION
 from confide.protocol.scores.regression import AbsoluteResidual
-from tests.support.graphs import network
-from tests.support.regressions import BOUND, number_model, numbers, write_numbers
+from tests.support.networks.graphs import network
+from tests.support.truth.regressions import BOUND, number_model, numbers, write_numbers
 
 TABLE: dict[str, list[Any]] = {
     "id": ["anna", "ben", "cleo"],

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tests.support.training import cross_entropy
-from tests.support.tried_models import Function, fit
+from tests.support.networks.tried_models import Function, fit
+from tests.support.training.private_trainings import cross_entropy
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:Full backward hook:UserWarning", "ignore:Secure RNG:UserWarning"

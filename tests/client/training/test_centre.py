@@ -8,7 +8,7 @@ from confide.protocol.architectures.base import scaled
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.lattice import CLIP_UNITS, sensitivity
 from confide.protocol.methods.training.terms import TrainingTerms
-from tests.support.stacks import first_weights, layered, predict, split, stack_at
+from tests.support.networks.stacks import first_weights, layered, predict, split, stack_at
 
 TERMS = TrainingTerms(
     epsilon=40.0,

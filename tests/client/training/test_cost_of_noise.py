@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.support.places import ROOT
+from tests.support.repository.places import ROOT
 
 
 def measured(out: Path, *options: str) -> dict[str, Any]:

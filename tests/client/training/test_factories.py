@@ -23,14 +23,14 @@ from confide.protocol.methods.training.terms import TrainingTerms
 from confide.protocol.models.model_file import Model
 from confide.protocol.plan import Plan
 from confide.protocol.wire import wire_pb2 as wire
-from tests.support.boundary import LEARNS as CLAUSES
-from tests.support.boundary import STEPS, crowd, home
-from tests.support.boundary import TRAINING as NOW_TRAINING
-from tests.support.boundary import people as written_people
-from tests.support.factories import SOURCE, allowed, forget, installed, plan_of
-from tests.support.hostile import Puppet
-from tests.support.learners import LEARNS, answer, people, rows
-from tests.support.servers import client
+from tests.support.networks.factories import SOURCE, allowed, forget, installed, plan_of
+from tests.support.owners.boundary import LEARNS as CLAUSES
+from tests.support.owners.boundary import STEPS, crowd, home
+from tests.support.owners.boundary import TRAINING as NOW_TRAINING
+from tests.support.owners.boundary import people as written_people
+from tests.support.owners.hostile import Puppet
+from tests.support.servers.servers import client
+from tests.support.training.learners import LEARNS, answer, people, rows
 
 
 @pytest.fixture

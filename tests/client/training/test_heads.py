@@ -27,11 +27,7 @@ from confide.protocol.models.model_file import Model
 from confide.protocol.plan import Plan, digest, write_query
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import parse
-from tests.support.boundary import LEARNS as CLAUSES
-from tests.support.boundary import STEPS, home, weights_of
-from tests.support.boundary import TRAINING as NOW_TRAINING
-from tests.support.boundary import people as written_people
-from tests.support.graphs import (
+from tests.support.networks.graphs import (
     constant,
     ending,
     failing,
@@ -42,7 +38,7 @@ from tests.support.graphs import (
     proto,
     written,
 )
-from tests.support.heads import (
+from tests.support.networks.heads import (
     ALLOWS,
     BACKBONE,
     INPUTS,
@@ -55,10 +51,14 @@ from tests.support.heads import (
     owner,
     stretched,
 )
-from tests.support.hostile import Puppet
-from tests.support.learners import LEARNS, TRAINING, answer, people
-from tests.support.owners import asking, signed
-from tests.support.stacks import first_weights
+from tests.support.networks.stacks import first_weights
+from tests.support.owners.boundary import LEARNS as CLAUSES
+from tests.support.owners.boundary import STEPS, home, weights_of
+from tests.support.owners.boundary import TRAINING as NOW_TRAINING
+from tests.support.owners.boundary import people as written_people
+from tests.support.owners.hostile import Puppet
+from tests.support.owners.owners import asking, signed
+from tests.support.training.learners import LEARNS, TRAINING, answer, people
 
 CODE = wire.Code
 

@@ -17,8 +17,8 @@ from confide.protocol.exact.lattice import CLIP_UNITS, sensitivity
 from confide.protocol.exact.sampling import SeededEntropy
 from confide.protocol.methods.training.terms import TrainingTerms
 from confide.protocol.wire import wire_pb2 as wire
-from tests.support.factories import allowed, installed, plan_of, vetted
-from tests.support.learners import TRAINING, answer, people, rows
+from tests.support.networks.factories import allowed, installed, plan_of, vetted
+from tests.support.training.learners import TRAINING, answer, people, rows
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:Full backward hook:UserWarning", "ignore:Secure RNG:UserWarning"

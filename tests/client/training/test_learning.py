@@ -23,7 +23,9 @@ from confide.protocol.methods.training.mean_weights import WEIGHT_BOUND
 from confide.protocol.methods.training.terms import TrainingTerms
 from confide.protocol.plan import Plan
 from confide.protocol.wire import wire_pb2 as wire
-from tests.support.learners import (
+from tests.support.networks.stacks import first_weights, layered, learn, predict, stack_at
+from tests.support.owners.owners import POLICY, asking, changed, signed
+from tests.support.training.learners import (
     DELTA,
     LEARNS,
     LOCAL,
@@ -36,8 +38,6 @@ from tests.support.learners import (
     people,
     rows,
 )
-from tests.support.owners import POLICY, asking, changed, signed
-from tests.support.stacks import first_weights, layered, learn, predict, stack_at
 
 
 def test_owners_train_a_model_together(tmp_path: Path) -> None:

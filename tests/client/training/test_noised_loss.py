@@ -23,11 +23,18 @@ from confide.protocol.methods.training.query import TrainingQuery
 from confide.protocol.methods.training.terms import TrainingTerms
 from confide.protocol.plan import digest
 from confide.protocol.wire import wire_pb2 as wire
-from tests.support.cards import broken, edited
-from tests.support.learners import people
-from tests.support.owners import KEY, NOW
-from tests.support.trained_chain import COUNTS, SPLIT, chain
-from tests.support.trainings import LEARNS, SETTINGS, in_process, spent, terms_of, training_plan
+from tests.support.cards.cards import broken, edited
+from tests.support.owners.owners import KEY, NOW
+from tests.support.training.federated_trainings import (
+    LEARNS,
+    SETTINGS,
+    in_process,
+    spent,
+    terms_of,
+    training_plan,
+)
+from tests.support.training.learners import people
+from tests.support.training.trained_chain import COUNTS, SPLIT, chain
 
 LOSS = {"loss-share": 0.25}
 

@@ -19,8 +19,8 @@ from confide.protocol.exact.sampling import SeededEntropy
 from confide.protocol.methods.training.terms import TrainingTerms
 from confide.protocol.models.model_file import Model
 from confide.protocol.plan import Plan
-from tests.support.servers import plan_now
-from tests.support.trainings import SETTINGS
+from tests.support.servers.servers import plan_now
+from tests.support.training.federated_trainings import SETTINGS
 
 SPAN = (-10.0, 30.0)
 CENTRE, CLIP = 0.5, 0.25

@@ -22,8 +22,17 @@ from confide.protocol.exact.sampling import (
     SeededEntropy,
     os_entropy,
 )
-from tests.support.places import ROOT
-from tests.support.training import SCHEDULE, adam, cross_entropy, fit, mlp, records, sgd, weights
+from tests.support.repository.places import ROOT
+from tests.support.training.private_trainings import (
+    SCHEDULE,
+    adam,
+    cross_entropy,
+    fit,
+    mlp,
+    records,
+    sgd,
+    weights,
+)
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:Full backward hook:UserWarning", "ignore:Secure RNG:UserWarning"
@@ -61,7 +70,7 @@ def test_a_killed_process_resumes(tmp_path: Path) -> None:
     never killed."""
     program = (
         "import sys, time\nfrom pathlib import Path\n"
-        "from tests.support.training import *\n"
+        "from tests.support.training.private_trainings import *\n"
         "trained = fit(checkpoint=Path(sys.argv[1]), every=5, progress=lambda *_: "
         "time.sleep(float(sys.argv[2])))\n"
         "np.save(sys.argv[1] + '.npy', weights(trained.model))\n"

@@ -17,9 +17,9 @@ from confide.client.training.computing import Computing
 from confide.client.training.local_round import Trainer
 from confide.protocol.exact.sampling import SeededEntropy
 from confide.protocol.methods.training.network_terms import described
-from tests.support.devices import SECOND, second_device
-from tests.support.learners import LEARNS, TERMS, TRAINING, people
-from tests.support.owners import NOW, asking, signed
+from tests.support.owners.owners import NOW, asking, signed
+from tests.support.training.devices import SECOND, second_device
+from tests.support.training.learners import LEARNS, TERMS, TRAINING, people
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:Full backward hook:UserWarning", "ignore:Secure RNG:UserWarning"

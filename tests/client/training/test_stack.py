@@ -10,8 +10,8 @@ from confide.client.training.layers import Traces, value_bits
 from confide.protocol.architectures.base import MOST_UNITS, Weights
 from confide.protocol.exact.lattice import CLIP_UNITS
 from confide.protocol.methods.training.terms import TrainingTerms
-from tests.support.exact_stack import TERMS, Array, cancelling, hostile, people
-from tests.support.stacks import first_weights, layered, predict, split, stack_at
+from tests.support.networks.exact_stack import TERMS, Array, cancelling, hostile, people
+from tests.support.networks.stacks import first_weights, layered, predict, split, stack_at
 
 
 def of_record(traces: Traces, clip: float, place: int) -> list[Array]:

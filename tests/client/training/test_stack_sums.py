@@ -22,9 +22,9 @@ from confide.protocol.exact.lattice import (
 )
 from confide.protocol.exact.sampling import os_entropy
 from confide.protocol.methods.training.terms import TrainingTerms
-from tests.support.exact_stack import SMALL, TERMS, Array, hostile, people
-from tests.support.lattice import length
-from tests.support.stacks import first_weights, layered, stack_at
+from tests.support.networks.exact_stack import SMALL, TERMS, Array, hostile, people
+from tests.support.networks.stacks import first_weights, layered, stack_at
+from tests.support.truth.lattice import length
 
 
 @pytest.mark.parametrize("clip", [1e-6, 0.03, 1.0, 1e6])

@@ -37,7 +37,7 @@ from confide.protocol.methods.training.terms import NOISE
 from confide.protocol.privacy.budgets import Budget
 from confide.protocol.privacy.losses import Gaussian, SampledGaussian
 from confide.protocol.privacy.profiles import Profile
-from tests.support.training import (
+from tests.support.training.private_trainings import (
     SCHEDULE,
     N,
     OneOfAKind,

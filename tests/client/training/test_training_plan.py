@@ -15,9 +15,9 @@ from confide.protocol.architectures.stacks import MLP
 from confide.protocol.errors import BadInput, Refused
 from confide.protocol.plan import Plan, open_plan
 from confide.protocol.wire import wire_pb2 as wire
-from tests.support.learners import LEARNS, TERMS, TRAINING
-from tests.support.owners import KEY, NOW, PLAN, PUBLIC, changed, signed
-from tests.support.stacks import first_weights, layered, predict, split
+from tests.support.networks.stacks import first_weights, layered, predict, split
+from tests.support.owners.owners import KEY, NOW, PLAN, PUBLIC, changed, signed
+from tests.support.training.learners import LEARNS, TERMS, TRAINING
 
 
 def test_weights_keep_their_places() -> None:

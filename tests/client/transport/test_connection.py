@@ -19,8 +19,8 @@ from confide.client.transport.grpc_client import Access, Aggregator
 from confide.client.transport.retry import Patience, Unreachable
 from confide.protocol.plan import sign_plan
 from confide.protocol.wire.service import SERVICE
-from tests.support.owners import KEY, PUBLIC, records, scored
-from tests.support.servers import Place, Running, contribution, eventually, plan_now
+from tests.support.owners.owners import KEY, PUBLIC, records, scored
+from tests.support.servers.servers import Place, Running, contribution, eventually, plan_now
 
 PLAN = plan_now(campaign="asked", epsilon=2.0, variant="one-shot", expected_records=2_000)
 

@@ -7,7 +7,7 @@ import pytest
 
 from confide.client.transport.pinned_launcher import REFUSED_COMMANDS, bundle_hash, pin
 from confide.protocol.errors import BadInput
-from tests.support.places import ROOT
+from tests.support.repository.places import ROOT
 
 
 def test_launchers_of_other_tasks_refuse(tmp_path: Path) -> None:

@@ -15,11 +15,11 @@ from confide.protocol.architectures.registry import built_in, read_architecture
 from confide.protocol.errors import BadInput
 from confide.protocol.models.model_file import Model
 from confide.protocol.models.results import clipped_rows
-from tests.support.graphs import FLOAT, constant, linear, model, node, proto, value
-from tests.support.heads import BACKBONE, INPUTS, PLAN, backbone, opset, outputs, stretched
-from tests.support.learners import TRAINING
-from tests.support.models import in_branch
-from tests.support.networks import drawn, loaded
+from tests.support.networks.graphs import FLOAT, constant, linear, model, node, proto, value
+from tests.support.networks.heads import BACKBONE, INPUTS, PLAN, backbone, opset, outputs, stretched
+from tests.support.networks.models import in_branch
+from tests.support.networks.networks import drawn, loaded
+from tests.support.training.learners import TRAINING
 
 CENTRE = 0.4
 

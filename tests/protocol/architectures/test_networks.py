@@ -18,7 +18,7 @@ from confide.protocol.architectures.export import predict_file, to_onnx
 from confide.protocol.architectures.registry import NETWORKS, built_in, read_architecture, register
 from confide.protocol.errors import BadInput
 from confide.protocol.models.model_file import Model
-from tests.support.networks import drawn, loaded
+from tests.support.networks.networks import drawn, loaded
 
 DESCRIBED = [
     ("linear", 16, 26),

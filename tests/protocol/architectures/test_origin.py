@@ -8,8 +8,8 @@ import pytest
 from confide.protocol.architectures.export import to_onnx
 from confide.protocol.architectures.origin import is_export
 from confide.protocol.architectures.registry import open_network
-from tests.support.graphs import first_feature
-from tests.support.heads import BACKBONE, INPUTS, opset
+from tests.support.networks.graphs import first_feature
+from tests.support.networks.heads import BACKBONE, INPUTS, opset
 
 CASES: dict[str, tuple[str, str, int, bytes | None]] = {
     "linear": ("linear", "{}", 4, None),

@@ -11,8 +11,8 @@ from confide.protocol.cards.card import Card, parse_card
 from confide.protocol.cards.words.in_words import headline
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import SEEDED
-from tests.support.campaign_cards import counted, forged, issued, reported
-from tests.support.cards import (
+from tests.support.cards.campaign_cards import counted, forged, issued, reported
+from tests.support.cards.cards import (
     CONTRACT,
     GRID,
     KEY,
@@ -25,11 +25,11 @@ from tests.support.cards import (
     infeasible,
     make_card,
 )
-from tests.support.central import BINS, NOISED, TRUSTED
-from tests.support.full_data import CONTRACT as FULL_DATA
-from tests.support.full_data import RELEASED, made
-from tests.support.monitors import watched_card
-from tests.support.owners import LABEL_PLAN, PLAN, changed
+from tests.support.cards.central import BINS, NOISED, TRUSTED
+from tests.support.cards.full_data import CONTRACT as FULL_DATA
+from tests.support.cards.full_data import RELEASED, made
+from tests.support.cards.monitors import watched_card
+from tests.support.owners.owners import LABEL_PLAN, PLAN, changed
 
 
 @pytest.fixture(scope="module")

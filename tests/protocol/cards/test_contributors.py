@@ -10,10 +10,10 @@ import pytest
 from confide.protocol.cards.card import Card
 from confide.protocol.cards.page import as_html, as_markdown
 from confide.protocol.cards.verify.card import verify
-from tests.support.campaign_cards import counted, forged, issued, reported
-from tests.support.cards import KEY, broken, campaign, command, make_card
-from tests.support.central import NOISED, TRUSTED
-from tests.support.owners import PLAN, changed
+from tests.support.cards.campaign_cards import counted, forged, issued, reported
+from tests.support.cards.cards import KEY, broken, campaign, command, make_card
+from tests.support.cards.central import NOISED, TRUSTED
+from tests.support.owners.owners import PLAN, changed
 
 
 @pytest.fixture(scope="module")

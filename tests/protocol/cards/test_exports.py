@@ -9,10 +9,10 @@ import yaml
 
 from confide.protocol.cards.card import Card
 from confide.protocol.exact.sampling import SEEDED
-from tests.support.campaign_cards import counted, forged, issued
-from tests.support.cards import KEY, campaign, command, make_card
-from tests.support.central import NOISED, TRUSTED
-from tests.support.full_data import made
+from tests.support.cards.campaign_cards import counted, forged, issued
+from tests.support.cards.cards import KEY, campaign, command, make_card
+from tests.support.cards.central import NOISED, TRUSTED
+from tests.support.cards.full_data import made
 
 
 @pytest.fixture(scope="module")

@@ -24,14 +24,14 @@ from confide.protocol.prediction.predictor import Predictor
 from confide.protocol.privacy.zcdp import search_variance
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import serialise
-from tests.support.calibrated import calibrated_card
-from tests.support.campaign_cards import forged
-from tests.support.cards import KEY, broken
-from tests.support.central import BINS, OPEN_POLICY
-from tests.support.group_cards import PLANS, group_card
-from tests.support.known import label_population
-from tests.support.owners import NOW, WARDS, K, asking, changed, owner
-from tests.support.owners import signed as signed_plan
+from tests.support.cards.calibrated import calibrated_card
+from tests.support.cards.campaign_cards import forged
+from tests.support.cards.cards import KEY, broken
+from tests.support.cards.central import BINS, OPEN_POLICY
+from tests.support.cards.group_cards import PLANS, group_card
+from tests.support.owners.owners import NOW, WARDS, K, asking, changed, owner
+from tests.support.owners.owners import signed as signed_plan
+from tests.support.truth.known import label_population
 
 PUBLIC = KEY.public_key().public_bytes_raw()
 LOCAL = [name for name in PLANS if ":" in name]

@@ -11,12 +11,12 @@ from confide.aggregator.cards.full_data import FullDataContract
 from confide.protocol.cards.card import Card, parse_card
 from confide.protocol.privacy.losses import SampledGaussian
 from confide.protocol.privacy.zcdp import search_variance
-from tests.support.campaign_cards import counted, issued, reported
-from tests.support.cards import KEY, broken, make_card
-from tests.support.central import NOISED, TRUSTED
-from tests.support.full_data import QUANTILE, RELEASED, TRAINING, made
-from tests.support.monitors import WATCHING, watched_card
-from tests.support.owners import LABEL_PLAN, PLAN, changed
+from tests.support.cards.campaign_cards import counted, issued, reported
+from tests.support.cards.cards import KEY, broken, make_card
+from tests.support.cards.central import NOISED, TRUSTED
+from tests.support.cards.full_data import QUANTILE, RELEASED, TRAINING, made
+from tests.support.cards.monitors import WATCHING, watched_card
+from tests.support.owners.owners import LABEL_PLAN, PLAN, changed
 
 HONEST = 100
 # Few, because composing one takes seconds: what else a full-data card has is drawn anew for each.

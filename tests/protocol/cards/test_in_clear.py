@@ -9,10 +9,10 @@ from confide.protocol.cards.exports import Curator, exported
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.cards.words.in_clear import in_clear
 from confide.protocol.cards.words.in_words import in_words
-from tests.support.campaign_cards import issued, reported
-from tests.support.central import TRUSTED
-from tests.support.group_cards import PLANS, group_card
-from tests.support.owners import LABEL_PLAN, PLAN, changed
+from tests.support.cards.campaign_cards import issued, reported
+from tests.support.cards.central import TRUSTED
+from tests.support.cards.group_cards import PLANS, group_card
+from tests.support.owners.owners import LABEL_PLAN, PLAN, changed
 
 CLEAR = {
     "labels:owner": "the model's probabilities for every record",

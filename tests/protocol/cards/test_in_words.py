@@ -11,11 +11,11 @@ from confide.protocol.cards.page import as_html, as_markdown
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.cards.words.in_words import campaign_name, headline, in_words
 from confide.protocol.exact.sampling import SEEDED
-from tests.support.campaign_cards import counted, forged, issued
-from tests.support.cards import CONTRACT, KEY, campaign, infeasible, make_card
-from tests.support.central import TRUSTED
-from tests.support.full_data import made
-from tests.support.owners import changed
+from tests.support.cards.campaign_cards import counted, forged, issued
+from tests.support.cards.cards import CONTRACT, KEY, campaign, infeasible, make_card
+from tests.support.cards.central import TRUSTED
+from tests.support.cards.full_data import made
+from tests.support.owners.owners import changed
 
 
 @pytest.fixture(scope="module")

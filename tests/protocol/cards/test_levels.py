@@ -16,9 +16,9 @@ from confide.protocol.certificate import BAND, MARGINAL, PAC
 from confide.protocol.errors import BadInput
 from confide.protocol.levels import band_levels, marginal_levels
 from confide.protocol.prediction.predictor import Predictor
-from tests.support.campaign_cards import forged
-from tests.support.cards import KEY, broken, campaign, edited, edits
-from tests.support.owners import level_fields
+from tests.support.cards.campaign_cards import forged
+from tests.support.cards.cards import KEY, broken, campaign, edited, edits
+from tests.support.owners.owners import level_fields
 
 PUBLIC = KEY.public_key().public_bytes_raw()
 CASES: dict[str, dict[str, Any]] = {

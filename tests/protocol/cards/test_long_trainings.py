@@ -7,10 +7,10 @@ from confide.protocol.cards.card import parse_card
 from confide.protocol.cards.verify.profiles import Training
 from confide.protocol.privacy.losses import SampledGaussian
 from confide.protocol.privacy.profiles import gaussian_delta
-from tests.support.campaign_cards import forged
-from tests.support.cards import broken
-from tests.support.full_data import CONTRACT as FULL_DATA
-from tests.support.full_data import QUANTILE, made
+from tests.support.cards.campaign_cards import forged
+from tests.support.cards.cards import broken
+from tests.support.cards.full_data import CONTRACT as FULL_DATA
+from tests.support.cards.full_data import QUANTILE, made
 
 
 @pytest.mark.parametrize(

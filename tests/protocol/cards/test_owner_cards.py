@@ -18,9 +18,9 @@ from confide.protocol.certificate import LIARS, LIARS_IN_ORDER
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import OPERATING_SYSTEM
 from confide.protocol.plan import round_of
-from tests.support.campaign_cards import forged
-from tests.support.cards import KEY, broken, campaign
-from tests.support.owners import NOW, PLAN, changed, owner, signed
+from tests.support.cards.campaign_cards import forged
+from tests.support.cards.cards import KEY, broken, campaign
+from tests.support.owners.owners import NOW, PLAN, changed, owner, signed
 
 PUBLIC = KEY.public_key().public_bytes_raw()
 KINDS = [

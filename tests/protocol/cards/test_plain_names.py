@@ -13,11 +13,11 @@ from confide.protocol.cards.sections import sections
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.cards.words.in_words import headline
 from confide.protocol.cards.words.plain_names import PLAIN
-from tests.support.campaign_cards import counted, issued, reported
-from tests.support.cards import infeasible, make_card
-from tests.support.central import NOISED, TRUSTED
-from tests.support.full_data import made
-from tests.support.owners import LABEL_PLAN, PLAN
+from tests.support.cards.campaign_cards import counted, issued, reported
+from tests.support.cards.cards import infeasible, make_card
+from tests.support.cards.central import NOISED, TRUSTED
+from tests.support.cards.full_data import made
+from tests.support.owners.owners import LABEL_PLAN, PLAN
 
 
 def properties(schema: Any) -> Iterator[str]:

@@ -7,9 +7,9 @@ import pytest
 
 import confide
 from confide.protocol.cards.words.promise_words import promise
-from tests.support.cards import KEY
-from tests.support.known import label_population
-from tests.support.multi_label import many_labels
+from tests.support.cards.cards import KEY
+from tests.support.truth.known import label_population
+from tests.support.truth.multi_label import many_labels
 
 N, VALUES = 4_000, 10
 MANY = many_labels(N, 1)

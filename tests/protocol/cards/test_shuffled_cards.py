@@ -13,11 +13,11 @@ from confide.protocol.cards.verify.local.shuffled import shuffled
 from confide.protocol.errors import BadInput
 from confide.protocol.privacy.amplification import shuffled_epsilon
 from confide.protocol.shuffling import MOST_CROWD, Handover
-from tests.support.campaign_cards import forged, issued
-from tests.support.cards import KEY, campaign
-from tests.support.owners import changed
-from tests.support.shuffled_cards import ONE_SHOT, handed_over, shuffled_card
-from tests.support.shuffled_plans import SHUFFLER, SHUFFLING
+from tests.support.cards.campaign_cards import forged, issued
+from tests.support.cards.cards import KEY, campaign
+from tests.support.cards.shuffled_cards import ONE_SHOT, handed_over, shuffled_card
+from tests.support.cards.shuffled_plans import SHUFFLER, SHUFFLING
+from tests.support.owners.owners import changed
 
 CARD = shuffled_card()
 

@@ -13,10 +13,10 @@ from confide.protocol.cards.verify.card import verify
 from confide.protocol.cards.words.in_words import headline
 from confide.protocol.errors import BadInput
 from confide.protocol.prediction.predictor import Predictor
-from tests.support.calibrated import calibrated_card
-from tests.support.campaign_cards import forged
-from tests.support.cards import KEY, broken, campaign
-from tests.support.known import label_population
+from tests.support.cards.calibrated import calibrated_card
+from tests.support.cards.campaign_cards import forged
+from tests.support.cards.cards import KEY, broken, campaign
+from tests.support.truth.known import label_population
 
 PUBLIC = KEY.public_key().public_bytes_raw()
 

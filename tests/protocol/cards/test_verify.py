@@ -9,7 +9,7 @@ import pytest
 
 from confide.protocol.cards.card import parse_card
 from confide.protocol.errors import BadInput
-from tests.support.cards import (
+from tests.support.cards.cards import (
     GRID,
     KEY,
     OTHER,
@@ -20,7 +20,7 @@ from tests.support.cards import (
     infeasible,
     make_card,
 )
-from tests.support.places import ROOT
+from tests.support.repository.places import ROOT
 
 
 def test_every_edit_of_a_formal_field_is_caught(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from confide.protocol.channels.subset_selection import SubsetSelection
 from confide.protocol.channels.unary_encoding import UnaryEncoding
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import Entropy, SeededEntropy, os_entropy, words
-from tests.support.channels import EPSILONS, make
-from tests.support.known import Scripted, assert_follows
+from tests.support.truth.channels import EPSILONS, make
+from tests.support.truth.known import Scripted, assert_follows
 
 
 def assert_sampler_exact(channel: KaryRR | Bit, k: int, value: int) -> None:

@@ -20,8 +20,8 @@ from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import parse
 from confide.protocol.wire.packing import read_batch, write_batch
 from confide.protocol.wire.splitting import split_answer
-from tests.support.channels import GRID, make
-from tests.support.owners import LABEL_PLAN, changed, channel_of
+from tests.support.owners.owners import LABEL_PLAN, changed, channel_of
+from tests.support.truth.channels import GRID, make
 
 
 def assert_law_holds(channel: Channel, k: int) -> None:

@@ -14,7 +14,8 @@ from confide.protocol.errors import BadInput
 from confide.protocol.exact import gaussian
 from confide.protocol.exact.gaussian import discrete_gaussian
 from confide.protocol.exact.sampling import SeededEntropy, os_entropy
-from tests.support.gaussian_law import (
+from tests.support.cards.mutants import mutant
+from tests.support.truth.gaussian_law import (
     VARIANCES,
     assert_accepts_exactly,
     assert_cells_exact,
@@ -28,7 +29,6 @@ from tests.support.gaussian_law import (
     limit,
     places,
 )
-from tests.support.mutants import mutant
 
 
 @pytest.mark.parametrize("variance", VARIANCES)

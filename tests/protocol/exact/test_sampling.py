@@ -19,7 +19,7 @@ from confide.protocol.exact.sampling import (
     words,
     words_below,
 )
-from tests.support.known import Scripted
+from tests.support.truth.known import Scripted
 
 
 def every_word_once(then: int = 0) -> Scripted:

@@ -19,10 +19,10 @@ from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import OPERATING_SYSTEM, SeededEntropy
 from confide.protocol.methods.bit_rounds import SCHEDULES, rounds_for
 from confide.protocol.methods.bits import BitTerms
-from tests.support.bit_tallies import POPULATIONS, campaign
-from tests.support.cards import KEY, broken
-from tests.support.known import assert_rate_at_most
-from tests.support.owners import NOW, PLAN, POLICY, asking, changed, owner, signed
+from tests.support.cards.cards import KEY, broken
+from tests.support.owners.owners import NOW, PLAN, POLICY, asking, changed, owner, signed
+from tests.support.truth.bit_tallies import POPULATIONS, campaign
+from tests.support.truth.known import assert_rate_at_most
 
 SIZES = (2_500, 2_500, 220, 220)
 

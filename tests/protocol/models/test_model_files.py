@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from confide.protocol.errors import BadInput
 from confide.protocol.models.model_file import Model
 from confide.protocol.scores.probabilities import check_probabilities
-from tests.support.graphs import constant, linear, model, node, of_bytes, one_by_one, proto
-from tests.support.models import PLAIN, RECORDS, in_branch
+from tests.support.networks.graphs import constant, linear, model, node, of_bytes, one_by_one, proto
+from tests.support.networks.models import PLAIN, RECORDS, in_branch
 
 
 def outside(name: str, *, location: str = "records.bin", marked: bool = True) -> Any:

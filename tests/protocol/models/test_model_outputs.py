@@ -11,7 +11,7 @@ from confide.protocol.errors import BadInput
 from confide.protocol.models.model_file import Model
 from confide.protocol.models.scorer import score
 from confide.protocol.scores.probabilities import check_probabilities
-from tests.support.graphs import (
+from tests.support.networks.graphs import (
     FLOAT,
     WEIGHTS,
     constant,
@@ -23,7 +23,7 @@ from tests.support.graphs import (
     proto,
     value,
 )
-from tests.support.models import PLAIN, RECORDS, softmax
+from tests.support.networks.models import PLAIN, RECORDS, softmax
 
 UNIFORM = np.full(3, 1 / 3, dtype=np.float32)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from confide.protocol.errors import BadInput
 from confide.protocol.models.model_file import Model
 from confide.protocol.models.scorer import score
-from tests.support.graphs import (
+from tests.support.networks.graphs import (
     FLOAT,
     constant,
     in_batches,
@@ -24,7 +24,7 @@ from tests.support.graphs import (
     proto,
     value,
 )
-from tests.support.models import PLAIN, RECORDS
+from tests.support.networks.models import PLAIN, RECORDS
 
 
 def test_a_model_is_its_bytes_and_their_digest(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ import pytest
 
 from confide.protocol.errors import BadInput
 from confide.protocol.models.operators import OPERATORS
-from tests.support.graphs import WEIGHTS, constant, linear, model, node, one_by_one, proto
-from tests.support.models import PLAIN, RECORDS, in_branch, softmax
+from tests.support.networks.graphs import WEIGHTS, constant, linear, model, node, one_by_one, proto
+from tests.support.networks.models import PLAIN, RECORDS, in_branch, softmax
 
 
 def normalisation(opset: int) -> Any:

@@ -9,14 +9,14 @@ import pytest
 from confide import CardWarning, Predictor, read_model
 from confide.protocol.cards.card import Card
 from confide.protocol.errors import BadInput
-from tests.support.campaign_cards import counted, issued, reported
-from tests.support.cards import KEY
-from tests.support.central import NOISED, TRUSTED
-from tests.support.chained_cards import card_of, chained_card
-from tests.support.full_data import made
-from tests.support.learners import people
-from tests.support.owners import LABEL_PLAN, PLAN, changed
-from tests.support.trained_chain import chain
+from tests.support.cards.campaign_cards import counted, issued, reported
+from tests.support.cards.cards import KEY
+from tests.support.cards.central import NOISED, TRUSTED
+from tests.support.cards.chained_cards import card_of, chained_card
+from tests.support.cards.full_data import made
+from tests.support.owners.owners import LABEL_PLAN, PLAN, changed
+from tests.support.training.learners import people
+from tests.support.training.trained_chain import chain
 
 PUBLIC = KEY.public_key().public_bytes_raw()
 

@@ -14,9 +14,9 @@ from confide.protocol.cards.card import Card
 from confide.protocol.errors import BadInput
 from confide.protocol.simulated.embedded import predictions
 from confide.simulation.arrays.calibrate import Calibration
-from tests.support.calibrated import calibrated, calibrated_card
-from tests.support.campaign_cards import forged
-from tests.support.cards import KEY, OTHER, make_card
+from tests.support.cards.calibrated import calibrated, calibrated_card
+from tests.support.cards.campaign_cards import forged
+from tests.support.cards.cards import KEY, OTHER, make_card
 
 PUBLIC = KEY.public_key().public_bytes_raw()
 

@@ -20,7 +20,7 @@ from confide.protocol.privacy.losses import (
 )
 from confide.protocol.privacy.profiles import PLD, RDP, Profile, gaussian_delta, parallel
 from confide.protocol.privacy.transfer import best_point, miss_bound
-from tests.support.accounting import DELTA, profile
+from tests.support.truth.accounting import DELTA, profile
 
 # Epsilon at 1e-5, computed once with dp_accounting at a spacing of 2e-5, finer than any used here.
 GOLDEN = [

@@ -10,7 +10,7 @@ from confide.protocol.privacy.budgets import Budget, affordable_steps, noise_mul
 from confide.protocol.privacy.losses import Gaussian, Pure, SampledGaussian
 from confide.protocol.privacy.profiles import PLD, RDP, Profile
 from confide.protocol.privacy.transfer import best_point, miss_bound
-from tests.support.accounting import DELTA, profile
+from tests.support.truth.accounting import DELTA, profile
 
 
 @pytest.mark.parametrize("accountant", [PLD, RDP])

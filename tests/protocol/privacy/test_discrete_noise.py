@@ -19,8 +19,8 @@ from confide.protocol.privacy.losses import (
     SampledGaussian,
 )
 from confide.protocol.privacy.profiles import PLD, RDP
-from tests.support.accounting import DELTA, profile
-from tests.support.mutants import mutant
+from tests.support.cards.mutants import mutant
+from tests.support.truth.accounting import DELTA, profile
 
 
 def test_discrete_gaussian_counts_cost_what_their_exact_law_says() -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from confide.protocol.privacy import renyi
 from confide.protocol.privacy.losses import ADD_REMOVE
 from confide.protocol.privacy.renyi import divergences, training_epsilon
-from tests.support.mutants import mutant
+from tests.support.cards.mutants import mutant
 
 DELTA = 1e-5
 

@@ -12,8 +12,8 @@ from confide.protocol.methods.labels.terms import LabelTerms
 from confide.protocol.scores.label_score import LabelScore
 from confide.protocol.scores.registry import check_text, find_score
 from confide.protocol.scores.risk import FalseNegatives, OwnLoss
-from tests.support.owners import changed
-from tests.support.servers import plan_now
+from tests.support.owners.owners import changed
+from tests.support.servers.servers import plan_now
 
 # A number of equal cells of [0, 1) that 1, ..., 6 true labels, and losses in tenths, divide.
 CELLS = 60

@@ -13,7 +13,7 @@ from confide.protocol.scores.label_score import LabelScore
 from confide.protocol.scores.probabilities import check_labels, check_probabilities
 from confide.protocol.scores.registry import SCORES, find_label_score, register
 from confide.protocol.scores.scoring import all_scores, true_scores
-from tests.support.owners import PLAN
+from tests.support.owners.owners import PLAN
 
 EXAMPLE = np.array([[0.5, 0.2, 0.3], [0.25, 0.5, 0.25]])
 

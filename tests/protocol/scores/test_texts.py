@@ -13,7 +13,7 @@ from confide.protocol.methods.labels.terms import LabelTerms
 from confide.protocol.plan import Plan
 from confide.protocol.scores.registry import SCORES, find_label_score, find_score
 from confide.protocol.wire import wire_pb2 as wire
-from tests.support.owners import PLAN
+from tests.support.owners.owners import PLAN
 
 LABELS = LabelTerms(variant="certified", channel="k-rr", epsilon=1.0, delta=0.1)
 TEXTS = [

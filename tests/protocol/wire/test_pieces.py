@@ -10,7 +10,7 @@ from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import parse
 from confide.protocol.wire.service import PIECE_BYTES
 from confide.protocol.wire.splitting import LEAST_PIECE, Pieces, message_reports, split_answer
-from tests.support.trainings import LONG, terms_of, training_plan, weights_answer
+from tests.support.training.federated_trainings import LONG, terms_of, training_plan, weights_answer
 
 PLAN = training_plan(**LONG)
 TERMS = terms_of(PLAN)

@@ -23,10 +23,10 @@ from confide.protocol.plan import digest, open_plan, read_query, write_query
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import VERSION, serialise
 from confide.protocol.wire.packing import read_batch, write_batch
-from tests.support.answers import NAME, QUERY, answer, bit_batch
-from tests.support.central import TRUSTED
-from tests.support.owners import KEY, LABEL_PLAN, NOW, PLAN, POLICY, changed, signed
-from tests.support.places import ROOT
+from tests.support.cards.central import TRUSTED
+from tests.support.owners.answers import NAME, QUERY, answer, bit_batch
+from tests.support.owners.owners import KEY, LABEL_PLAN, NOW, PLAN, POLICY, changed, signed
+from tests.support.repository.places import ROOT
 
 WIRE = ROOT / "confide" / "protocol" / "wire"
 

@@ -17,7 +17,7 @@ from confide.simulation.advice.search import least_epsilon, records_needed, roun
 from confide.simulation.cli import app
 from confide.simulation.data.population import Predictions
 from confide.simulation.data.synthetic import softmax_records
-from tests.support.simulation import in_process
+from tests.support.programs.simulation import in_process
 
 EVERYTHING = {"owner_has_model": True, "features_may_leave": True, "trusted_aggregator": True}
 

@@ -5,9 +5,9 @@ import pytest
 from confide.protocol.errors import BadInput
 from confide.simulation.experiments.cells import ExperimentCell, cells
 from confide.simulation.experiments.experiment import Experiment, PopulationTerms, read_experiment
-from tests.support.experiments import CELLS, SMALL, written
-from tests.support.places import ROOT
-from tests.support.simulation import simulation
+from tests.support.programs.experiments import CELLS, SMALL, written
+from tests.support.programs.simulation import simulation
+from tests.support.repository.places import ROOT
 
 
 def test_cells_are_all_combinations(tmp_path: Path) -> None:

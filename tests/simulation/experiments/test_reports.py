@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from confide.simulation.cli import app
 from confide.simulation.experiments.reports.summary import mean_interval, share_interval
 from confide.simulation.experiments.results import RESULTS
-from tests.support.experiments import CELLS, SMALL, run, written
+from tests.support.programs.experiments import CELLS, SMALL, run, written
 
 
 @pytest.fixture(scope="module")

@@ -18,8 +18,8 @@ from confide.simulation.experiments.experiment import read_experiment
 from confide.simulation.experiments.journal import NAME, open_journal
 from confide.simulation.experiments.results import RESULTS, TIMINGS, read_results
 from confide.simulation.experiments.runner import Workers, run_experiment
-from tests.support.experiments import CELLS, SMALL, TRIALS, run, written
-from tests.support.places import ROOT
+from tests.support.programs.experiments import CELLS, SMALL, TRIALS, run, written
+from tests.support.repository.places import ROOT
 
 SHORT = SMALL.replace("trials = 5", "trials = 2").replace("budgets = [2, 8.0]", "budgets = [8]")
 SHORT = SHORT.replace(', "central:rank-exponential"', "")

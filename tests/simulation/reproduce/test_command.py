@@ -12,8 +12,8 @@ from confide.__main__ import main
 from confide.protocol.errors import BadInput
 from confide.simulation.reproduce.all_targets import TARGETS, find
 from confide.simulation.reproduce.kept_trials import KeptTrials
-from tests.support.commands import run_main
-from tests.support.published_files import write_medmnist
+from tests.support.programs.commands import run_main
+from tests.support.programs.published_files import write_medmnist
 
 
 def test_the_list_has_every_name_and_what_it_needs() -> None:

@@ -16,7 +16,7 @@ from confide.simulation.reproduce.files import (
     medmnist,
     mnist_format,
 )
-from tests.support.published_files import (
+from tests.support.programs.published_files import (
     images,
     write_california,
     write_cifar,

@@ -24,7 +24,7 @@ from confide.simulation.reproduce.made_up import classifier
 from confide.simulation.reproduce.split import card_figure, ldp_sets, ldp_terms, pps_level
 from confide.simulation.reproduce.split.ldp_numbers import TABLE_1
 from confide.simulation.reproduce.target import NO, PARTLY, YES, RunOptions
-from tests.support.published_files import write_california, write_cifar, write_medmnist
+from tests.support.programs.published_files import write_california, write_cifar, write_medmnist
 
 # Their own tests below run them on a part of their settings: all of them take ten seconds or more.
 LONG = ("ldp-figure-4", "pps-figure-3")

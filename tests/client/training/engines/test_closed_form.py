@@ -10,7 +10,7 @@ from torch import nn
 
 from confide.client.training.engines.choice import make_clipper
 from confide.client.training.engines.closed_form import stack_of
-from tests.support.training import cross_entropy, like
+from tests.support.training.private_trainings import cross_entropy, like
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:Full backward hook:UserWarning", "ignore:Secure RNG:UserWarning"

@@ -14,9 +14,9 @@ from confide.client.training.engines.probe import probe
 from confide.client.training.private_training import train
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import SeededEntropy
-from tests.support.devices import SECOND, Elsewhere, Mixture, second_device
-from tests.support.torch_models import KINDS, REFUSED
-from tests.support.training import cross_entropy, fit, sgd, weights
+from tests.support.networks.torch_models import KINDS, REFUSED
+from tests.support.training.devices import SECOND, Elsewhere, Mixture, second_device
+from tests.support.training.private_trainings import cross_entropy, fit, sgd, weights
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:Full backward hook:UserWarning", "ignore:Secure RNG:UserWarning"

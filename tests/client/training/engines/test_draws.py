@@ -12,8 +12,8 @@ from confide.client.training.engines.choice import make_clipper
 from confide.client.training.engines.clipper import Clipper
 from confide.client.training.private_training import train
 from confide.protocol.exact.sampling import SeededEntropy
-from tests.support.torch_models import KINDS
-from tests.support.training import cross_entropy, like, records, sgd, weights
+from tests.support.networks.torch_models import KINDS
+from tests.support.training.private_trainings import cross_entropy, like, records, sgd, weights
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:Full backward hook:UserWarning", "ignore:Secure RNG:UserWarning"

@@ -27,9 +27,9 @@ from confide.protocol.errors import BadInput
 from confide.protocol.exact.lattice import CLIP_UNITS
 from confide.protocol.exact.sampling import SeededEntropy
 from confide.protocol.methods.training.network_terms import described
-from tests.support.learners import TERMS, people
-from tests.support.torch_models import KINDS
-from tests.support.training import cross_entropy, like
+from tests.support.networks.torch_models import KINDS
+from tests.support.training.learners import TERMS, people
+from tests.support.training.private_trainings import cross_entropy, like
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:Full backward hook:UserWarning", "ignore:Secure RNG:UserWarning"

@@ -11,8 +11,8 @@ from confide.client.training.engines.fixed_shapes import without_dropout
 from confide.client.training.engines.probe import probe
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.lattice import CLIP_UNITS
-from tests.support.torch_models import KINDS, REFUSED, Kind
-from tests.support.training import cross_entropy
+from tests.support.networks.torch_models import KINDS, REFUSED, Kind
+from tests.support.training.private_trainings import cross_entropy
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:Full backward hook:UserWarning", "ignore:Secure RNG:UserWarning"

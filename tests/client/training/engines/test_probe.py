@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from confide.client.training.engines.choice import ENGINES
 from confide.client.training.engines.probe import made_up, probe
 from confide.protocol.errors import BadInput
-from tests.support.training import cross_entropy
-from tests.support.tried_models import PATCHES, Function, fit, keeps, patches
+from tests.support.networks.tried_models import PATCHES, Function, fit, keeps, patches
+from tests.support.training.private_trainings import cross_entropy
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:Full backward hook:UserWarning", "ignore:Secure RNG:UserWarning"

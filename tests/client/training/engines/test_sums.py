@@ -22,7 +22,7 @@ from confide.protocol.exact.lattice import (
     sensitivity,
 )
 from confide.protocol.exact.sampling import SeededEntropy
-from tests.support.training import (
+from tests.support.training.private_trainings import (
     cross_entropy,
     fit,
     like,

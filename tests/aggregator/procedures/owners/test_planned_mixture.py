@@ -1,0 +1,175 @@
+"""The planned mixture of owners: exact levels of unequal answers, and owners that leave."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from confide.aggregator.procedures.bits import procedure as bits
+from confide.aggregator.procedures.certify import MOST_UNEQUAL, Search, design_stage
+from confide.aggregator.procedures.owners.planned_mixture import PlannedMixture
+from confide.protocol.certificate import MIXTURE, PLANNED_MIXTURE, LocalCertificate
+from confide.protocol.channels.bit import Bit
+from confide.protocol.methods.parts import BitTally, PartBits
+from confide.simulation.driver import drive
+from tests.support.cards.campaign_cards import forged
+from tests.support.cards.cards import KEY, broken, campaign
+from tests.support.owners.leaving import LEAVES, Leaving, planned_coverage
+
+ALPHA = DELTA = 0.1
+BIT, N, CAMPAIGNS = Bit(epsilon=4.0), 10_000, 40
+PUBLIC = KEY.public_key().public_bytes_raw()
+
+
+def run(seed: int, *, rounds: int = 99, planned: bool = True) -> LocalCertificate:
+    own: dict[str, Any] = {"mixture": bytes([seed])} if planned else {}
+    made = bits.procedure(variant="certified", channel=BIT, alpha=ALPHA, delta=DELTA, n=N, **own)
+    return drive(made, Leaving(N, rounds=rounds, seed=seed))
+
+
+@pytest.mark.parametrize("rounds", [2, 3], ids=["before certification", "after the first stage"])
+def test_an_owner_that_leaves_makes_no_planned_mixture_come_true(rounds: int) -> None:
+    """As answered, nearly every campaign is below 1 - alpha for the planned mixture. Planned, none
+    but a share delta is: without that owner nothing is certified, and the reason names it."""
+    answered = [run(i, rounds=rounds, planned=False).threshold for i in range(8)]
+    assert sum(planned_coverage(q) < 1 - ALPHA for q in answered) >= 6
+    found = [run(i, rounds=rounds) for i in range(CAMPAIGNS)]
+    misses = sum(planned_coverage(one.threshold) < 1 - ALPHA for one in found)
+    assert misses <= int(binom.isf(1e-6, CAMPAIGNS, DELTA))
+    trivial = [one for one in found if one.threshold >= 1]
+    assert len(trivial) == CAMPAIGNS if rounds == 2 else 0 < len(trivial) < CAMPAIGNS
+    assert all("of the planned mixture, left" in str(one.reason) for one in trivial)
+    # It is the first of the two by name, b"leaves", that left.
+    assert all("owner 1, " in str(one.reason) for one in trivial)
+
+
+def test_where_nobody_leaves_the_planned_mixture_costs_little() -> None:
+    """Its thresholds cover the planned mixture, and are about as low as without it."""
+    pairs = [(run(i), run(i, planned=False)) for i in range(CAMPAIGNS)]
+    covered = np.array([[planned_coverage(one.threshold) for one in pair] for pair in pairs])
+    assert (covered[:, 0] < 1 - ALPHA).sum() <= int(binom.isf(1e-6, CAMPAIGNS, DELTA))
+    excess = covered.mean(axis=0) - (1 - ALPHA)
+    assert excess[0] < 1.3 * excess[1]
+    assert pairs[0][0].assumptions[1] == PLANNED_MIXTURE
+    assert pairs[0][1].assumptions[1] == MIXTURE
+
+
+def law(rates: Any) -> Any:
+    """The exact law of a sum of independent bits with these rates."""
+    found = np.ones(1)
+    for rate in rates:
+        found = np.convolve(found, [1 - rate, rate])
+    return found
+
+
+def spread_rates(n: int, mean: float) -> list[np.ndarray]:
+    """Rates of this mean, from equal ones to as unequal as they can be."""
+    sure = np.zeros(n)
+    whole = int(n * mean)
+    sure[:whole] = 1.0
+    sure[whole] = n * mean - whole
+    half = np.where(np.arange(n) < n // 2, min(1.0, 2 * mean - 0.55), 0.0)
+    half[n // 2 :] = (n * mean - half.sum()) / (n - n // 2)
+    return [np.full(n, mean), sure, half, (sure + mean) / 2]
+
+
+@pytest.mark.parametrize(("n", "rest"), [(20, 0), (40, 25), (60, 200)])
+@pytest.mark.parametrize("level", [0.01, 0.05, 0.1, MOST_UNEQUAL])
+@pytest.mark.parametrize("early", [0.0, 0.25, 0.5])
+def test_unequal_answers_keep_the_level_of_a_stage(
+    n: int, rest: int, level: float, early: float
+) -> None:
+    """The mean of what a stage leaves is at most its level, for rates that differ as they may."""
+    for m0 in (0.55, 0.685, 0.886):
+        stage = design_stage(n=n, rest=rest, level=level, m0=m0, early=early, unequal=True)
+        after = np.array([stage.level_after(ones) for ones in range(n + 1)])
+        for rates in spread_rates(n, m0):
+            assert float(law(rates) @ after) <= level * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("planted", ["kept", "pooled"])
+def test_a_planted_stage_of_unequal_answers_that_gives_away_more_is_caught(planted: str) -> None:
+    """What is kept without being charged, or a pooled count a few lower, spends too much."""
+    n, m0, level = 60, 0.685, 0.1
+    stage = design_stage(n=n, rest=200, level=level, m0=m0, early=0.4, unequal=True)
+    other: dict[str, Any] = {"kept": {"kept": level}, "pooled": {"pooled": stage.pooled - 4}}
+    stage = replace(stage, **other[planted])
+    after = np.array([stage.level_after(ones) for ones in range(n + 1)])
+    assert max(float(law(rates) @ after) for rates in spread_rates(n, m0)) > level
+
+
+def test_without_its_bounds_the_level_would_not_hold() -> None:
+    """Above 1/4 a tail may begin below the mean, where unequal answers are heavier: the level of a
+    stage of equal answers is exceeded, so that a search never leaves unequal ones more, but for a
+    threshold that has passed and waits for those above it."""
+    n, m0, level = 40, 0.886, 0.7
+    stage = design_stage(n=n, rest=0, level=level, m0=m0, early=0.0)
+    after = np.array([stage.level_after(ones) for ones in range(n + 1)])
+    assert max(float(law(rates) @ after) for rates in spread_rates(n, m0)) > level
+    left = {
+        unequal: [
+            search.test(0.5, n=n, ones=ones, rest=400).level_after
+            for ones in range(n + 1)
+            for search in [Search(delta=0.24, m0=m0, unequal=unequal)]
+        ]
+        for unequal in (False, True)
+    }
+    assert sorted({*left[False]} - {1.0})[-1] > MOST_UNEQUAL
+    assert sorted({*left[True]})[-2:] == [MOST_UNEQUAL, 1.0]
+    assert Search(delta=0.7, m0=m0, unequal=True).test(0.5, n=n, ones=9, rest=0).level == 0.25
+
+
+def tally(**counts: tuple[int, int]) -> BitTally:
+    parts = {
+        key.encode(): PartBits({0: n}, {0: ones} if ones else {})
+        for key, (n, ones) in counts.items()
+    }
+    answers, ones = (sum(column) for column in zip(*counts.values(), strict=True))
+    return BitTally((answers,), (ones,), parts)
+
+
+def test_trials_have_the_planned_shares_whatever_came() -> None:
+    """Owner a always says one and b never: the share of ones is a's planned share, within what
+    stratified points leave to chance. The same seed draws the same trials."""
+    planned = PlannedMixture.of(tally(a=(300, 0), b=(700, 0)), b"seed")
+    came = tally(a=(900, 900), b=(900, 0))
+    trials = planned.trials(came, channel=BIT, alpha=ALPHA, m0=0.886)
+    assert 1_200 < trials <= 900 / 0.7
+    drawn = planned.drawn(came, trials, 4)
+    assert drawn.answers == (trials,)
+    assert abs(drawn.ones[0] - 0.3 * trials) <= 2
+    assert planned.drawn(came, trials, 4) == drawn
+    # What an owner's answers are does not change which are taken: half of b's become ones.
+    halves = [planned.drawn(tally(a=(900, 900), b=(900, 450)), trials, i).ones[0] for i in range(9)]
+    expected = 0.3 * trials + 0.35 * trials
+    assert abs(np.mean(halves) - expected) < 5 * np.sqrt(trials / 4 / 9)
+
+
+def test_an_owner_that_came_short_counts_as_zeros_or_costs_trials() -> None:
+    """A small owner that left is worth fewer ones; a large one leaves no trials at all."""
+    few = PlannedMixture.of(tally(a=(10, 0), b=(990, 0)), b"")
+    assert few.trials(tally(b=(1_000, 900)), channel=BIT, alpha=ALPHA, m0=0.886) > 900
+    assert few.drawn(tally(b=(1_000, 1_000)), 1_000, 0).ones[0] <= 992
+    many = PlannedMixture.of(tally(a=(400, 0), b=(600, 0)), b"")
+    gone = tally(b=(1_000, 900))
+    assert many.trials(gone, channel=BIT, alpha=ALPHA, m0=0.886) == 0
+    assert many.missing(gone) == (1, 0.4)
+    assert LEAVES == 0.4
+
+
+def test_a_card_says_whose_mixture_it_is_and_a_lie_about_it_is_named(tmp_path: Path) -> None:
+    """The plan asks for the planned mixture, so a card with the other assumption is false; and so
+    is one whose level after a stage is that of equal answers."""
+    card = campaign(tmp_path, planned_mixture=True)
+    found = card.formal["certificate"]
+    assert broken(card, key=PUBLIC) == []
+    assert found["assumptions"][1] == PLANNED_MIXTURE
+    assert found["threshold"] < 1
+    lie = forged(card, (("certificate", "assumptions", 1), MIXTURE))
+    assert "certificate/mixture" in broken(lie)
+    plain = campaign(tmp_path / "plain")
+    other = forged(plain, (("certificate", "assumptions", 1), PLANNED_MIXTURE))
+    assert "certificate/mixture" in broken(other)

@@ -1,0 +1,1 @@
+"""Cards that tests make, forge and verify."""

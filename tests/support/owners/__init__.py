@@ -1,0 +1,1 @@
+"""Data owners, honest and hostile, and what they hold."""

@@ -1,5 +1,0 @@
-"""Where the project is on this machine."""
-
-from pathlib import Path
-
-ROOT = Path(__file__).parent.parent.parent

@@ -1,0 +1,1 @@
+"""Command lines, federations and deployments, as users start them."""

@@ -1,0 +1,1 @@
+"""The repository itself: its packages, imports and pages."""

@@ -1,0 +1,1 @@
+"""Trainings: owners, plans and both sides of a chain."""

@@ -1,0 +1,1 @@
+"""Known truth: laws, curves and populations whose coverage is known."""
