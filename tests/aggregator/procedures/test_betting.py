@@ -73,7 +73,7 @@ def test_sums_of_powers_never_overstate_the_capital(n: int, high: float) -> None
     d = np.random.default_rng(n).uniform(-1, high, n)
     ends = block_ends(n)
     for bet in (1e-3, 0.05, 0.3, betting.MOST_BET):
-        capital = betting._Capital(np.zeros(1), np.zeros(1), np.zeros(1), np.zeros(1))
+        capital = betting.Capital(np.zeros(1), np.zeros(1), np.zeros(1), np.zeros(1))
         for block in range(len(ends) - 1):
             sums = payoffs(d[None], high).sums[:, :, block]
             capital.earn(np.array([bet]), sums, int(ends[block + 1] - ends[block]))
@@ -87,13 +87,13 @@ def test_bets_never_look_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     """Changing a report changes no bet up to and including its own block's, and changes later
     ones."""
     made: list[float] = []
-    earn = betting._Capital.earn
+    earn = betting.Capital.earn
 
-    def recorded(self: betting._Capital, bets: Floats, sums: Floats, size: int) -> None:
+    def recorded(self: betting.Capital, bets: Floats, sums: Floats, size: int) -> None:
         made.append(float(bets[0]))
         earn(self, bets, sums, size)
 
-    monkeypatch.setattr(betting._Capital, "earn", recorded)
+    monkeypatch.setattr(betting.Capital, "earn", recorded)
     d = coins(0.6, 0.6, runs=1, n=300, seed=2)
     changed = d.copy()
     changed[0, 120] = 0.4 / 0.6 if changed[0, 120] < 0 else -1.0
