@@ -49,12 +49,9 @@ from confide.protocol.wire.columns import U2, Array, check_numbers, column
 from confide.protocol.wire.encoding import parse, serialise
 
 MOST_THRESHOLDS = 1 << 16
-# What variants may promise besides PAC, and the standard error that their tests are expected to
-# have, in units of that of all records at one threshold.
-GUARANTEES: dict[str, tuple[tuple[str, ...], float]] = {
-    "certified": ((MARGINAL,), 1.8),
-    "one-shot": ((MARGINAL, BAND), 8.0),
-}
+# The standard error that tests are expected to have, in units of that of all records at one
+# threshold.
+ERRORS = {"certified": 1.8, "one-shot": 8.0}
 MARGINAL_LEVELS = 12
 # A report by itself: the index of its threshold, 2 bytes, little endian, and its bit.
 ROW_BYTES = 3
@@ -213,11 +210,15 @@ class BitTerms(LeveledTerms):
         **LocalTerms.settings,
         "joint": EACH,
         **PART_SETTINGS,
-        "guarantee": tuple(GUARANTEES),
+        "guarantee": tuple(ERRORS),
         "mixture": ("certified",),
         "smallest-owner": ("certified",),
         "shuffler": (),
         "crowd": (),
+    }
+    guarantees: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "certified": (MARGINAL,),
+        "one-shot": (MARGINAL, BAND),
     }
     message: ClassVar[type[Message]] = wire.BitTerms
     reports_message: ClassVar[type[Message]] = wire.BitReports
@@ -240,12 +241,11 @@ class BitTerms(LeveledTerms):
             # Answers at coverage 1 - alpha, of which a third plan.
             deviation = channel.deviation(1 - float(settings["alpha"]))
             own |= part_settings(variant, settings, deviation=deviation, tested=2 / 3)
-        if variant in GUARANTEES:
-            accepted, errors = GUARANTEES[variant]
+        if variant in ERRORS:
             own |= cls.leveled(
+                variant,
                 settings,
-                accepted=accepted,
-                error=lambda alpha: errors * channel.deviation(1 - alpha),
+                error=lambda alpha: ERRORS[variant] * channel.deviation(1 - alpha),
                 count=MARGINAL_LEVELS,
             )
         if variant == "certified":

@@ -2,7 +2,7 @@
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
@@ -104,6 +104,9 @@ class LeveledTerms(LocalTerms):
     level_alphas: tuple[float, ...] = ()
     level_deltas: tuple[float, ...] = ()
 
+    # What variants may promise besides PAC.
+    guarantees: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+
     @property
     def levels(self) -> Levels:
         return tuple(zip(self.level_alphas, self.level_deltas, strict=True))
@@ -120,6 +123,8 @@ class LeveledTerms(LocalTerms):
             check_probability("alpha of a level", alpha)
             check_probability("delta of a level", delta)
         super().__post_init__()
+        accepted = (PAC, *self.guarantees.get(self.variant, ()))
+        check_choice(f"guarantee of {self.method}:{self.variant}", self.guarantee, accepted)
 
     def check(self, *, labels: int, alpha: float) -> None:
         super().check(labels=labels, alpha=alpha)
@@ -136,24 +141,27 @@ class LeveledTerms(LocalTerms):
                     f"most that, with alpha, {alpha:g}, among the levels"
                 )
 
-    @staticmethod
+    @classmethod
     def leveled(
+        cls,
+        variant: str,
         settings: Mapping[str, Any],
         *,
-        accepted: Sequence[str],
         error: Callable[[float], float],
         count: int,
     ) -> dict[str, Any]:
-        """The fields of terms with the guarantee that an operator chose among those accepted.
+        """The fields of terms with the guarantee that an operator chose.
 
         `error` is what a report adds to the standard error of coverage that tests are expected to
         have, by alpha: their standard error times the root of the number of records.
         """
-        asked, delta = (
-            str(settings.get("guarantee", AUTOMATIC)),
-            float(settings["failure-probability"]),
+        asked = str(settings.get("guarantee", AUTOMATIC))
+        delta = float(settings["failure-probability"])
+        check_choice(
+            f"guarantee of {cls.method}:{variant}",
+            asked,
+            (AUTOMATIC, PAC, *cls.guarantees.get(variant, ())),
         )
-        check_choice("guarantee", asked, (AUTOMATIC, PAC, *accepted))
         if asked in (AUTOMATIC, PAC):
             return {"delta": delta}
         alpha, n = float(settings["alpha"]), int(settings["expected"])

@@ -111,3 +111,8 @@ def test_plans_whose_levels_promise_too_much_are_refused() -> None:
         replace(band, alpha=0.1234)
     with pytest.raises(BadInput):
         changed(PLAN, delta=0.0)
+    for other in ("class-conditional", "per-owner", "published"):
+        with pytest.raises(BadInput, match="guarantee of labels"):
+            changed(marginal, variant=other, ladder=())
+    with pytest.raises(BadInput, match="guarantee of bits:certified"):
+        changed(planned("bits:one-shot", BAND), variant="certified")

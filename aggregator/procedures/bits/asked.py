@@ -103,7 +103,9 @@ class Asked:
         )
 
     def too_few(self) -> LocalCertificate:
-        needed = max(math.ceil(math.log(one.delta) / math.log(one.m0)) for one in self.each)
+        # An average needs all levels, a band any.
+        most = min if self.delta else max
+        needed = most(math.ceil(math.log(one.delta) / math.log(one.m0)) for one in self.each)
         reason = (
             f"too few reports: {self.n} records, of which {self.max_corrupt} may be corrupt; the "
             f"test alone takes at least {needed} honest answers to certify anything"

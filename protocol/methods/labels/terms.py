@@ -125,6 +125,7 @@ class LabelTerms(LeveledTerms):
         "published",
         "published-star",
     )
+    guarantees: ClassVar[Mapping[str, tuple[str, ...]]] = {"certified": (MARGINAL, BAND)}
     message: ClassVar[type[Message]] = wire.LabelTerms
     reports_message: ClassVar[type[Message]] = wire.LabelReports
     settings: ClassVar[dict[str, tuple[str, ...]]] = {
@@ -235,8 +236,7 @@ class LabelTerms(LeveledTerms):
         def error(alpha: float) -> float:
             return math.sqrt(variance + alpha * (1 - alpha))
 
-        accepted = (MARGINAL, BAND)
-        return cls.leveled(settings, accepted=accepted, error=error, count=MARGINAL_LEVELS)
+        return cls.leveled("certified", settings, error=error, count=MARGINAL_LEVELS)
 
     def check(self, *, labels: int, alpha: float) -> None:
         check_any_labels(labels)
