@@ -24,6 +24,8 @@ from excess import excess_curves
 from label_tests import Known, usual
 from local_tables import grouped, table
 
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
 from confide import plan
 from confide.aggregator.procedures.counts.central import draw_afresh
 from confide.aggregator.procedures.registry import plan_procedure

@@ -165,7 +165,7 @@ def _read_trial(tried: TrialOptions, model: BatchModel | None) -> ShortlistTrial
     if tried.records is None:
         return None
     score = find_score(tried.score)
-    results, truth = read_known_records(tried.records, score, model=model)
+    results, truth, _ = read_known_records(tried.records, score, model=model)
     return ShortlistTrial(score, results, truth, runs=tried.runs, tolerance=tried.tolerance)
 
 

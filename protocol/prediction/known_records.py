@@ -24,8 +24,8 @@ def check_task(score: Score) -> None:
 
 def read_known_records(
     path: Path, score: Score, *, model: BatchModel | None = None, named: tuple[str, ...] = ()
-) -> tuple[Array, Array]:
-    """Return results of the model and the truth, both checked for this score.
+) -> tuple[Array, Array, tuple[str, ...]]:
+    """Return results of the model and the truth, checked for this score, and columns not read.
 
     The file has the results, or features if there is a model. Losses are not read here; `named`
     are columns that are neither, such as one of owners.
@@ -38,8 +38,9 @@ def read_known_records(
     try:
         results = Predictor(score, 1.0, model=model).results(found.given)
         if score.task == REGRESSION:
-            return residual(score).checked(results), column("targets", found.truth)
+            truth = column("targets", found.truth)
+            return residual(score).checked(results), truth, found.ignored
         labels = check_labels(found.truth, n=len(results), k=results.shape[1])
-        return results, labels
+        return results, labels, found.ignored
     except BadInput as error:
         raise BadInput(f"{path}: {error}") from None

@@ -17,7 +17,6 @@ from confide.protocol.errors import BadInput
 from confide.protocol.methods.partition import spelled
 from confide.protocol.prediction.known_records import check_task, read_known_records
 from confide.protocol.record_files.record_columns import read_columns
-from confide.protocol.record_files.record_tables import TextColumn
 from confide.protocol.scores.base import CLASSIFICATION, REGRESSION, Score
 from confide.protocol.scores.regression import Residual, column, residual
 from confide.protocol.simulated.embedded import letters, predictions
@@ -31,7 +30,8 @@ Array = NDArray[Any]
 class Predictions:
     """What a model returned for every record, what was observed, and whose it is, if known.
 
-    `groups` holds the public group of every record, if records are grouped.
+    `groups` holds the public group of every record, if records are grouped; `ignored` are columns
+    of the file that nothing was read from.
     """
 
     name: str
@@ -39,6 +39,7 @@ class Predictions:
     truth: Array
     owners: Array | None = None
     groups: Array | None = None
+    ignored: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.truth)
@@ -72,20 +73,16 @@ def predicted(
     check_task(score)
     named = tuple(filter(None, (owner_column, group_column)))
     if path is not None and named:
-        known = read_known_records(path, score, named=named)
-        n = len(known[1])
+        results, truth, ignored = read_known_records(path, score, named=named)
+        n = len(truth)
         owners, groups = (
             _names(path, name, n=n) if name else None for name in (owner_column, group_column)
         )
-        return Predictions(str(path), *known, owners, None if groups is None else spelled(groups))
+        groups = None if groups is None else spelled(groups)
+        return Predictions(str(path), results, truth, owners, groups, ignored)
     if path is not None:
-        try:
-            return Predictions(str(path), *read_known_records(path, score))
-        except TextColumn as error:
-            raise BadInput(
-                f"{error}; if it names the owner of each record, --owner-column says so, and of "
-                "its group --group-column"
-            ) from None
+        results, truth, ignored = read_known_records(path, score)
+        return Predictions(str(path), results, truth, ignored=ignored)
     if named:
         which = "--owner-column" if owner_column else "--group-column"
         raise BadInput(f"{which} is {named[0]!r} without --data; accepted is both, or neither")

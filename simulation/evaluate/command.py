@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from confide.protocol.commands.option_groups import grouped
-from confide.protocol.commands.terminal import INTERRUPTED, clear_errors
+from confide.protocol.commands.terminal import INTERRUPTED, clear_errors, printable
 from confide.protocol.errors import BadInput
 from confide.protocol.scores.registry import find_score
 from confide.protocol.simulated.settings import SIMULATION_KEY
@@ -95,6 +96,7 @@ def evaluate_command(
                 owner_column=calibration.owner_column or "",
                 group_column=calibration.group_column or "",
             )
+            _say_ignored(records.ignored)
             setting = calibration.setting(shared, curator, len(records))
         (result,), complete = run_all(records, [setting])
         result["advice"] = hint(records, result) if complete else None
@@ -103,6 +105,13 @@ def evaluate_command(
             _write_card(setting, records, result, file=full_data.card_file)
         if not complete:
             raise typer.Exit(INTERRUPTED)
+
+
+def _say_ignored(columns: Sequence[str]) -> None:
+    """Name the columns that nothing was read from, and what they could have been."""
+    if columns:
+        hint = "one of owners is named by --owner-column, one of groups by --group-column"
+        print(printable(f"ignored: {', '.join(columns)} ({hint})"), file=sys.stderr)
 
 
 def _write(result: dict[str, Any], json_file: str | None) -> None:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 import confide
 from confide.aggregator.campaigns.planning.settings import KINDS, belongs
+from confide.protocol.certificate import PAC
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import OPERATING_SYSTEM, SEEDED
 from confide.protocol.simulated.embedded import predictions
@@ -220,7 +221,7 @@ def test_types_name_every_setting_and_no_other() -> None:
     setting with a wrong name or type is refused by a type checker: were it not, the marks below
     would be unused, which is an error."""
     methods = variants()
-    asked = {*methods} | {f"{name}:{one}" for name, own in methods.items() for one in own}
+    asked = {*methods} | {f"{name}:{one}" for name, own in methods.items() for one in (*own, PAC)}
     known = {name for name, whose in belongs().items() if asked & {*whose} and name in KINDS}
     known -= {"scoring", "sent-features", "shuffler", "crowd", "groups"}
     typed = {*CalibrationSettings.__annotations__} - {"minimum_reports", "minimum_owners"}

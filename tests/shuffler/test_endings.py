@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import update
 
 from confide.aggregator.cli.stored import open_store
-from confide.aggregator.storage.schema import parts
+from confide.aggregator.storage.schema import queries
 from confide.aggregator.storage.stored_campaign import (
     CALIBRATED,
     DEADLINE,
@@ -118,7 +118,7 @@ def test_a_round_as_large_as_a_shuffler_can_mix_is_closed(
     relay = shuffler.relay_here({campaign: shuffler.remote(place.servers[0], campaign)})
     for reports, because in ((MOST_CROWD - 1, None), (MOST_CROWD, ENOUGH)):
         with shuffler.store.engine.begin() as db:
-            db.execute(update(parts).values(reports=reports))
+            db.execute(update(queries).values(reports=reports))
         assert relay.step() == set()
         assert shuffler.store.rounds(campaign)[0].because == because
     last, many = opened(0.0, seconds=9e9), COME._replace(reports=MOST_CROWD)

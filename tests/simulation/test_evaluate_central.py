@@ -212,7 +212,7 @@ def test_a_pac_promise_needs_a_certified_mechanism(records: Path) -> None:
     assert "dpcp certifies nothing" in run.stderr
     run = in_process("--data", records, *CENTRAL, "--failure-probability", "0.2")
     assert run.exit_code == 2
-    assert "it belongs to labels, bits, pairs, central:PAC" in run.stderr
+    assert "it belongs to labels:PAC, labels:band, bits:PAC" in run.stderr
 
 
 def test_bins_and_beta_suit_the_mechanism(records: Path) -> None:

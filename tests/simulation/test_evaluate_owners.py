@@ -96,9 +96,8 @@ def test_the_command_shows_each_owner_and_why_it_has_no_threshold(file: Path) ->
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ((), "column 'site' holds something else than numbers"),
-        ((), "if it names the owner of each record, --owner-column says so"),
         (("--owner-column", "cite"), "missing: cite"),
+        (("--group-column", "cite"), "missing: cite"),
     ],
 )
 def test_a_column_that_does_not_fit_is_named(
@@ -107,6 +106,13 @@ def test_a_column_that_does_not_fit_is_named(
     run = in_process("--data", file, "--trials", "1", *options)
     assert run.exit_code == 2
     assert text in run.stderr
+
+
+def test_columns_that_are_not_read_are_named(file: Path) -> None:
+    """With the options that would read them."""
+    run = in_process("--data", file, "--trials", "1", "--n", "1000")
+    assert run.exit_code == 0
+    assert "ignored: site (one of owners is named by --owner-column" in run.stderr
 
 
 def test_owners_that_do_not_fit_are_named(

@@ -28,9 +28,8 @@ def test_a_jump_is_doubted_for_a_while_and_then_believed() -> None:
 def skewed(place: Place, ahead: Path) -> Running:
     """A server whose time of day is ahead by what the file says."""
     ahead.write_text("0")
-    return place.serve(
-        through=(sys.executable, str(ROOT / "tests" / "support" / "skewed.py"), str(ahead))
-    )
+    script = ROOT / "tests" / "support" / "servers" / "skewed.py"
+    return place.serve(through=(sys.executable, str(script), str(ahead)))
 
 
 def said(server: Running, event: str) -> list[dict[str, Any]]:

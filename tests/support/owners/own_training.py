@@ -76,7 +76,9 @@ def stopped_midway(
     """Start a long training in a process of its own, and stop it after its first checkpoint."""
     with process(place, *LONG, *more, path=path) as started:
         assert started.stderr is not None
-        engine, first = started.stderr.readline(), started.stderr.readline()
+        # A process that is forked beside gRPC may have a word of its polling before.
+        engine = next((line for line in started.stderr if line.startswith("gradients by")), "")
+        first = started.stderr.readline()
         os.kill(started.pid, how)
         out, err = started.communicate(timeout=60)
     assert engine.startswith("gradients by engine "), engine
