@@ -13,11 +13,11 @@ epsilon_per_campaign = 2.0
 delta_per_record = 1e-5
 delta_per_campaign = 1e-6
 
-# bits: one randomised bit a record. labels: the randomised label, with the model's probabilities
-# or the record's features in clear. central: counts of records, with noise of this machine's own,
-# or exact if you allow it below. training: a model's weights after steps of DP-SGD. full-data:
-# such counts of the records that trained the model, which pay for the training and for the
-# calibration.
+# bits, monitor: one randomised bit a record. pairs: label and bit as one randomised symbol. labels:
+# the randomised label, with the model's probabilities or the record's features in clear. central:
+# counts of records, with noise of this machine's own, or exact if you allow it below. training: a
+# model's weights after steps of DP-SGD. full-data: such counts of the records that trained the
+# model, which pay for the training and for the calibration.
 methods = ["bits"]
 
 # Whether a model's probabilities may leave in clear; method labels needs it where this machine

@@ -25,7 +25,7 @@ GUTTER = COLUMN - 16 - 2 * BOX
 STRIPS = {"shuffler": TOP + 6 * ROW + 34, "simulation": TOP + 6 * ROW + HEIGHT + 106}
 END = STRIPS["simulation"] + HEIGHT + ROW + 66
 BESIDE = "beside the rooms"
-USERS = "driver curve_users arrays presence planning calibration calibration_settings"
+USERS = "driver curve_users arrays presence planning"
 STYLE = """text{font:12px system-ui,sans-serif;fill:#1f2933}.n{font-weight:600}
 .s{font-size:9.5px;fill:#52606d}.p{font-size:15px;font-weight:600}
 .c{fill:#f5f7fa;stroke:#cbd2d9}.b{fill:#fff;stroke:#7b8794}
@@ -96,7 +96,7 @@ shuffler 2 0 mixing: a whole round in random order, signed
 shuffler 3 0 storage: mixed rounds, until they are held
 simulation 0 0 commands: confide: cli federation defaults predict_command
 simulation 1 0 evaluate: what a method costs; experiments; papers: evaluate experiments reproduce
-simulation 2 0 driver: users in arrays: {USERS} planning
+simulation 2 0 driver: users in arrays: {USERS}
 simulation 3 0 data: embedded, synthetic and own records
 simulation 0 1 advice: which method, and what it costs
 simulation 1 1 attackers: liars, and lower bounds on epsilon

@@ -108,10 +108,9 @@ def other_tests(path: Path) -> set[str]:
 
 
 def test_tests_take_nothing_from_other_tests(tmp_path: Path) -> None:
-    """Helpers stand in tests/support, so that a test can change without breaking others; plans and
-    keys of shuffled campaigns are the exception."""
+    """Helpers stand in tests/support, so that a test can change without breaking others."""
     for path in sources("tests"):
-        assert other_tests(path) <= {"tests.protocol.test_sealing"}, path
+        assert other_tests(path) == set(), path
     planted = tmp_path / "planted.py"
     planted.write_text("from tests.client import test_owner\nfrom tests.client.test_x import y\n")
     assert other_tests(planted) == {"tests.client.test_owner", "tests.client.test_x"}

@@ -38,7 +38,8 @@ class CalibrationOptions:
     largest_set: Annotated[
         int | None,
         typer.Option(
-            help="labels certified, owners, groups: the largest set that counts [default: any]"
+            help="labels certified, owners, groups: the largest set that counts [default: any, "
+            "or 50 from 500 labels on]"
         ),
     ] = None
     joint: Annotated[

@@ -86,7 +86,7 @@ class SharedOptions:
     method: Annotated[
         str,
         typer.Option(
-            help="labels: private labels, features in clear; bits: both private; pairs: both, with "
+            help="labels: private labels, the rest in clear; bits: both private; pairs: both, with "
             "a threshold for each label; central: a "
             "trusted curator calibrates, or owners noise their counts; full-data: a trusted "
             "curator trains and calibrates on the same records"

@@ -14,13 +14,13 @@ from confide.protocol.commands.terminal import columns
 
 LEGEND = (
     "promised: guaranteed coverage (PAC: but for the failure probability, over\n"
-    "calibration; marginal: on average). trivial: campaigns that could certify no\n"
-    "threshold and so predict every label. Smaller sets are better."
+    "calibration; band: so at many levels; marginal: on average). trivial: campaigns\n"
+    "that could certify no threshold and so predict every label. Smaller is better."
 )
 INTERVAL_LEGEND = (
     "promised: guaranteed coverage (PAC: but for the failure probability, over\n"
-    "calibration; marginal: on average). trivial: campaigns that could certify no\n"
-    "threshold and so predict the whole line. Widths are in the target's unit."
+    "calibration; band: so at many levels; marginal: on average). trivial: campaigns\n"
+    "that could certify no threshold: the whole line. Widths: the target's unit."
 )
 SIZE, WIDTH = "mean set size", "mean width"
 COLUMNS: dict[str, Callable[[dict[str, Any], dict[str, Any], dict[str, Any]], str]] = {

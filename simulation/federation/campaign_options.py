@@ -31,7 +31,9 @@ class CampaignOptions:
 
     campaigns: Annotated[
         str,
-        typer.Option(help="method:variant, one after the other (labels, bits, central, full-data)"),
+        typer.Option(
+            help="method:variant, one after the other (labels, bits, pairs, central, training, ...)"
+        ),
     ] = DEMO_CAMPAIGNS
     score: Annotated[
         str,
@@ -115,8 +117,8 @@ class CampaignOptions:
     guarantee: Annotated[
         str,
         typer.Option(
-            help=f"{MARGINAL} (on average; central), {PAC} (labels, bits) or {BAND} (labels, "
-            "one-shot bits); auto: that of the method"
+            help=f"{MARGINAL} (on average; default of central), {PAC} (of this calibration; "
+            f"default of labels, bits) or {BAND} (at many levels; labels, one-shot bits); auto: the default"
         ),
     ] = AUTOMATIC
     privacy_delta: Annotated[

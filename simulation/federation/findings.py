@@ -5,7 +5,7 @@ from typing import Any
 
 from scipy.special import bdtr, betaincinv
 
-from confide.protocol.certificate import MARGINAL, PAC
+from confide.protocol.certificate import BAND, MARGINAL, PAC
 
 Row = dict[str, Any]
 
@@ -53,7 +53,7 @@ class Findings:
 
     def conclusion(self) -> list[str]:
         """Say which campaigns did best, whether promises were met, and what cannot be concluded."""
-        said = [self._best(kind) for kind in (PAC, MARGINAL)]
+        said = [self._best(kind) for kind in (PAC, BAND, MARGINAL)]
         if self.private:
             said.append(self._kept())
         said += [

@@ -38,9 +38,9 @@ PAGE = """<!doctype html>
 <thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>
 {groups}
 {trained}
-<p>Promised is guaranteed coverage: PAC but for the failure probability over calibration, marginal
-on average over it. Coverage and size are measured on records that took no part; cards with all
-terms lie beside this page.</p>
+<p>Promised is guaranteed coverage: PAC but for the failure probability over calibration, band
+so at many levels, marginal on average over it. Coverage and size are measured on records that took
+no part; cards with all terms lie beside this page.</p>
 <h2>Owners</h2>
 <p>Coverage / mean size on each owner's test records at the published threshold, or at the owner's
 own where it has one: a diagnostic of this simulation. Cards say whom their promise is for.</p>

@@ -218,7 +218,7 @@ def check(values: Mapping[str, Any]) -> None:
 WHY = {
     "mixture": (
         ": one round has one mixture of owners only, variants of owners hold for any, and pairs "
-        "certify that of their last two rounds"
+        "certify that of their last five rounds"
     )
 }
 
