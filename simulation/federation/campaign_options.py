@@ -118,7 +118,7 @@ class CampaignOptions:
         str,
         typer.Option(
             help=f"{MARGINAL} (on average; default of central), {PAC} (of this calibration; "
-            f"default of labels, bits) or {BAND} (at many levels; labels, one-shot bits); auto: the default"
+            f"default of labels, bits) or {BAND} (at many levels; labels, one-shot bits)"
         ),
     ] = AUTOMATIC
     privacy_delta: Annotated[
