@@ -52,7 +52,7 @@ def answer(message: Message, context: Context) -> Message:
         log.exception("a query could not be answered; only a code leaves this machine")
         reply = wire.Answer(version=VERSION, code=wire.Code.INTERNAL).SerializeToString()
     said: dict[str, Any] = {"answer": reply}
-    if "home" not in context.node_config:
+    if "partition-id" in context.node_config:
         # Flower draws new node ids in every run; a simulation measures its owners one by one.
         said["owner"] = int(context.node_config["partition-id"])
     return Message(RecordDict({CONTENT: ConfigRecord(said)}), reply_to=message)

@@ -150,7 +150,8 @@ class Respondent:
         read = _read_short if len(query) <= SHORT else read_query
         asked, round_ = read(query, plan=plan, plan_digest=plan_digest)
         name = query_digest(query)
-        remembered = self._ledger.remembered(plan_digest, name)
+        # Before looking, so that whatever another process writes from here on is noticed below.
+        version, remembered = self._ledger.version(), self._ledger.remembered(plan_digest, name)
         if remembered is not None:
             self._check_leaving(plan, plan_digest, name, policy=policy)
             return remembered
@@ -182,7 +183,6 @@ class Respondent:
             packed = write_batch(batch, query=asked, plan=plan_digest, round_=round_)
             return serialise(wire.Answer(version=VERSION, code=wire.Code.OK, batch=packed))
 
-        version = self._ledger.version()
         answer = self._ledger.answer(charged, **asks, prepare=prepare, draw=draw, now=self._now())
         if answer is None:
             raise Refused(wire.Code.ALREADY_SPENT)

@@ -93,8 +93,12 @@ def count_errors(
 
 
 def _predicted(module: Any, record: Any) -> int | None:
+    from torch.func import functional_call
+
+    from confide.client.training.engines.functional import copied_state
+
     try:
-        return int(module(record).argmax())
+        return int(functional_call(module, copied_state(module), (record,)).argmax())
     except Exception:
         return None
 

@@ -24,13 +24,14 @@ class Functional:
         }
 
         def one(weights: dict[str, Tensor], features: Tensor, target: Tensor) -> Tensor:
-            outputs = functional_call(model, weights, (features.unsqueeze(0),))
+            own = copied_state(model) | weights
+            outputs = functional_call(model, own, (features.unsqueeze(0),))
             return checked(loss(outputs, target.unsqueeze(0)), 1).squeeze(0)
 
         self._gradients = vmap(grad_and_value(one), in_dims=(None, 0, 0), randomness="different")
 
     def trace(self, features: Tensor, targets: Tensor) -> tuple[Tensor, list[GradientPart]]:
-        weights = {name: value.detach() for name, value in self._weights.items()}
+        weights = {name: value.detach().clone() for name, value in self._weights.items()}
         inside: list[str] = []
         handles = _note_layers(self._model, inside)
         try:
@@ -53,7 +54,7 @@ class Single:
 
     def __init__(self, model: nn.Module, loss: Loss) -> None:
         self._model, self._loss = model, loss
-        self._weights = [value for value in model.parameters() if value.requires_grad]
+        self._names = [name for name, value in model.named_parameters() if value.requires_grad]
 
     def trace(self, features: Tensor, targets: Tensor) -> tuple[Tensor, list[GradientPart]]:
         found = [self._one(features[i : i + 1], targets[i : i + 1]) for i in range(len(features))]
@@ -61,12 +62,22 @@ class Single:
         return torch.cat([losses for losses, _ in found]), [Rows(part) for part in rows]
 
     def _one(self, features: Tensor, targets: Tensor) -> tuple[Tensor, list[Tensor]]:
-        # Copies, because a kernel may round by where in memory its input lies.
-        losses = checked(self._loss(self._model(features.clone()), targets.clone()), 1)
+        # Copies, because a kernel may round by where in memory its input lies, and because a layer
+        # may change its state in place, at weights that somebody else chose.
+        own = copied_state(self._model)
+        weights = [own[name].requires_grad_() for name in self._names]
+        outputs = functional_call(self._model, own, (features.clone(),))
+        losses = checked(self._loss(outputs, targets.clone()), 1)
         gradients = torch.autograd.grad(
-            losses.sum(), self._weights, allow_unused=True, materialize_grads=True
+            losses.sum(), weights, allow_unused=True, materialize_grads=True
         )
         return losses.detach(), [gradient.flatten() for gradient in gradients]
+
+
+def copied_state(model: nn.Module) -> dict[str, Tensor]:
+    """Copies of all parameters and buffers, so that no record meets what another one changed."""
+    state = (*model.named_parameters(), *model.named_buffers())
+    return {name: value.detach().clone() for name, value in state}
 
 
 def _note_layers(model: nn.Module, inside: list[str]) -> list[Any]:

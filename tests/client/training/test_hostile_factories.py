@@ -65,6 +65,31 @@ def test_a_factory_cannot_mix_records_at_weights_that_an_aggregator_chooses(
         assert moved_by_one(package, engine=engine, together=True) > 4.0
 
 
+def test_a_table_that_one_record_changes_is_as_it_was_for_all_others(package: Path) -> None:
+    """A look-up shortens a long row of an embedding in place. One record that looks up the row that
+    an aggregator has made long moves sum and count of errors by no more than itself."""
+    terms = TrainingTerms.of(plan_of(package, "shortened").terms)
+    network = terms.network()
+    weights = np.zeros(network.size)
+    for name, values in split_weights(network.shapes, weights):
+        if name == "table.weight":
+            values[0], values[3] = 0.1, 1e3
+        if name == "last.weight":
+            values[...] = np.linspace(-1e-3, 1e-3, len(values))[:, None]
+        if name == "last.bias":
+            values[0] = 1.0
+    sums = Trainer(terms, computing=Computing("cpu", "auto")).sums
+    features, labels = np.zeros((64, 4)), np.zeros(64, dtype=np.int64)
+    other = features.copy()
+    other[0, 0] = 1.0
+    both = [sums(weights, (rows, labels), SeededEntropy(1)) for rows in (features, other)]
+    assert 0 < np.linalg.norm((both[1] - both[0]).astype(float)) / CLIP_UNITS <= 2.0
+    errors = [
+        count_errors(network, weights, (rows, labels), centre=0.0) for rows in (features, other)
+    ]
+    assert abs(errors[1] - errors[0]) <= 1
+
+
 @pytest.mark.parametrize("engine", ["stack", "ghost", "hooks"])
 def test_an_engine_of_batches_needs_a_vetted_factory(
     engine: str, package: Path, tmp_path: Path
