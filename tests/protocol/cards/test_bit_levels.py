@@ -9,6 +9,7 @@ import pytest
 from confide.aggregator.procedures.certify import MOST_UNEQUAL, Search, null_rate
 from confide.aggregator.procedures.owners import every_owner_bits
 from confide.protocol.cards.verify.local import bits as verify_bits
+from confide.protocol.cards.verify.local import stages as verify_stages
 from confide.protocol.certificate import IID, MIXTURE, PLANNED_MIXTURE, BitRung
 from confide.protocol.channels.bit import Bit
 from confide.protocol.methods.bit_rounds import SCHEDULES, rounds_for
@@ -86,7 +87,7 @@ def test_the_verifier_finds_the_levels_of_the_search(kind: str) -> None:
         {"MOST_UNEQUAL": 0.3},
         {"KEPT": 0.1},
         {"PART_SHARES": (0.15, 0.2, 0.4)},
-        {"STAGES": verify_bits.STAGES[:2]},
+        {"STAGES": verify_stages.STAGES[:2]},
     ],
 )
 def test_a_search_of_other_rules_is_named(
@@ -94,7 +95,8 @@ def test_a_search_of_other_rules_is_named(
 ) -> None:
     """Levels by other rules than the verifier's fail, in the kinds that these rules concern."""
     for name, value in wrong.items():
-        monkeypatch.setattr(verify_bits, name, value)
+        module = verify_stages if "STAGES" in name or "SHARES" in name else verify_bits
+        monkeypatch.setattr(module, name, value)
     concerned = {
         "MOST_UNEQUAL": ["planned mixture"],
         "KEPT": KINDS[:3],

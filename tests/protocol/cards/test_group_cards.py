@@ -29,6 +29,7 @@ from tests.support.cards.campaign_cards import forged
 from tests.support.cards.cards import KEY, broken
 from tests.support.cards.central import BINS, OPEN_POLICY
 from tests.support.cards.group_cards import PLANS, group_card
+from tests.support.cards.left_out import without_stage
 from tests.support.owners.owners import NOW, WARDS, K, asking, changed, owner
 from tests.support.owners.owners import signed as signed_plan
 from tests.support.truth.known import label_population
@@ -260,3 +261,24 @@ def test_records_are_predicted_with_the_threshold_of_their_part(
         predictor.predict_set(probs, groups=["east"] * 60)
     with pytest.raises(BadInput, match="2 groups for 60 records"):
         predictor.predict_set(probs, groups=["north", "south"])
+
+
+def test_a_group_does_not_leave_out_its_first_stage(cards: dict[str, Card]) -> None:
+    """With a threshold of its own a group tests every stage until one has passed."""
+    card = cards["bits:per-group"]
+    found, place = card.formal["certificate"], ("certificate", "strata", "parts")
+    i = next(i for i, part in enumerate(parts(card)) if len(part["rungs"]) > 1)
+    hidden = parts(card)[i]
+    hidden = hidden | without_stage(found | hidden, 0)
+    assert hidden["threshold"] < 1
+    shown = ("released", "strata", "parts", i, "threshold")
+    kept = [part["threshold"] for j, part in enumerate(parts(card)) if j != i]
+    top = max([hidden["threshold"], *kept])
+    lie = forged(
+        card,
+        ((*place, i), hidden),
+        (shown, hidden["threshold"]),
+        (("certificate", "threshold"), top),
+        (("released", "threshold"), top),
+    )
+    assert broken(lie) == [f"certificate/strata/parts/{i}/stages"]

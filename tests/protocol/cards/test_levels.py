@@ -18,6 +18,7 @@ from confide.protocol.levels import band_levels, marginal_levels
 from confide.protocol.prediction.predictor import Predictor
 from tests.support.cards.campaign_cards import forged
 from tests.support.cards.cards import KEY, broken, campaign, edited, edits
+from tests.support.cards.left_out import without_stage
 from tests.support.owners.owners import level_fields
 
 PUBLIC = KEY.public_key().public_bytes_raw()
@@ -131,6 +132,50 @@ def test_levels_of_bits_were_tested_in_the_same_stages(cards: dict[str, Card]) -
     place = ("certificate", "levels", i, "rungs", 0, "ones")
     more = levels[i]["rungs"][0]["ones"] - 1
     assert "certificate/levels/stages" in broken(forged(card, (place, more)))
+
+
+def test_a_level_does_not_leave_out_a_stage_that_it_failed(cards: dict[str, Card]) -> None:
+    """Its level would start again at delta; the other levels tell what it was asked."""
+    card = cards["bits marginal"]
+    found, place = certificate(card), ("certificate", "levels")
+    failed = [
+        (i, j)
+        for i, one in enumerate(found["levels"])
+        for j, rung in enumerate(one["rungs"][:-1])
+        if 0 < rung["level_after"] < 1
+    ]
+    assert failed
+    for i, j in failed:
+        one = found["levels"][i]
+        hidden = one | without_stage(found | one, j, card.formal["contract"]["max_corrupt"])
+        top = max([hidden["threshold"], *(o["threshold"] for o in found["levels"] if o != one)])
+        lie = forged(
+            card,
+            ((*place, i), hidden),
+            (("certificate", "threshold"), top),
+            (("released", "threshold"), top),
+        )
+        clauses = {clause for clause in broken(lie) if not clause.startswith("provenance")}
+        assert clauses == {f"certificate/levels/{i}/stages"}
+
+
+def test_levels_do_not_leave_out_their_first_stage_together(cards: dict[str, Card]) -> None:
+    """Then no level tells of it, but the answers still to come do."""
+    card = cards["bits marginal"]
+    found = certificate(card)
+    lies, first = card.formal["contract"]["max_corrupt"], found["levels"][0]["rungs"][0]["rest"]
+    levels = []
+    for one in found["levels"]:
+        number = next((j for j, rung in enumerate(one["rungs"]) if rung["rest"] == first), -1)
+        levels.append(one | without_stage(found | one, number, lies))
+    top = max(one["threshold"] for one in levels)
+    lie = forged(
+        card,
+        (("certificate", "levels"), levels),
+        (("certificate", "threshold"), top),
+        (("released", "threshold"), top),
+    )
+    assert broken(lie) == ["certificate/levels/stages"]
 
 
 @pytest.mark.parametrize("name", ["labels band", "one-shot band"])

@@ -20,6 +20,7 @@ from confide.protocol.exact.sampling import OPERATING_SYSTEM
 from confide.protocol.plan import round_of
 from tests.support.cards.campaign_cards import forged
 from tests.support.cards.cards import KEY, broken, campaign
+from tests.support.cards.left_out import without_stage
 from tests.support.owners.owners import NOW, PLAN, changed, owner, signed
 
 PUBLIC = KEY.public_key().public_bytes_raw()
@@ -143,7 +144,9 @@ def test_a_part_counts_no_more_answers_than_it_gave(
         *((("released", "strata", "parts", 0, "threshold"), 0.01),) * (kind[1] == "per-owner"),
         *_lowered(card, kind[1], 0.01),
     )
-    assert broken(lie, key=PUBLIC) == [f"{named}/n"]
+    # Where owners are tested together, the others were asked another threshold.
+    others = ["certificate/strata/stages"] * (kind[1] == "for-every-owner")
+    assert broken(lie, key=PUBLIC) == [*others, f"{named}/n"]
 
 
 def _lowered(card: Card, variant: str, threshold: float) -> list[tuple[tuple[Any, ...], Any]]:
@@ -151,6 +154,28 @@ def _lowered(card: Card, variant: str, threshold: float) -> list[tuple[tuple[Any
     rest = [part["threshold"] for part in parts(card)[1:]]
     top = max([threshold, *rest])
     return [(("certificate", "threshold"), top), (("released", "threshold"), top)]
+
+
+@pytest.mark.parametrize("hiding", [[0], [0, 1, 2]])
+def test_owners_do_not_leave_out_a_stage(
+    cards: dict[tuple[str, str], Card], hiding: list[int]
+) -> None:
+    """One alone is told by the others' rungs; all together, by the answers still to come."""
+    card = cards["bits", "for-every-owner"]
+    found, place = card.formal["certificate"], "certificate/strata"
+    lies = [
+        part | without_stage(found | part, 0) if i in hiding else part
+        for i, part in enumerate(parts(card))
+    ]
+    top = max(part["threshold"] for part in lies)
+    lie = forged(
+        card,
+        (("certificate", "strata", "parts"), lies),
+        (("certificate", "threshold"), top),
+        (("released", "threshold"), top),
+    )
+    clause = f"{place}/parts/0/stages" if len(hiding) == 1 else f"{place}/stages"
+    assert broken(lie, key=PUBLIC) == [clause]
 
 
 def test_an_owner_that_left_has_a_stage_without_reports(tmp_path: Path) -> None:

@@ -11,20 +11,10 @@ from confide.protocol.cards.card import Layer
 from confide.protocol.cards.verify.counts import recompute
 from confide.protocol.cards.verify.findings import CLOSE, Finding, same
 from confide.protocol.cards.verify.local.rules import LocalRules, published_level, register
-from confide.protocol.cards.verify.local.strata import PARTS, STAGED, TOGETHER
+from confide.protocol.cards.verify.local.stages import PARTS, STAGED, TOGETHER, planned_rests
 from confide.protocol.certificate import BAND, MARGINAL, PLANNED_MIXTURE
 
 ROUNDS = 10
-# Shares of the records in the stages of certified, by the records of the smallest owner that they
-# are made for.
-STAGES = (
-    (600, (0.08, 0.09, 0.18, 0.14, 0.19, 0.17)),
-    (200, (0.15, 0.2, 0.25, 0.25)),
-    (150, (0.2, 0.25, 0.35)),
-    (120, (0.3, 0.45)),
-)
-# The shares of a part's answers in its stages.
-PART_SHARES = (0.15, 0.3, 0.4)
 # Tails of at most this lie beyond the mean + 1, where a sum of unequal bits is bounded.
 MOST_UNEQUAL = 0.25
 # The share of its level that a threshold keeps after a stage that others follow.
@@ -59,7 +49,7 @@ def _rungs(found: Layer, max_corrupt: int) -> Iterator[Finding]:
     """Recompute which thresholds the tallies certify, and at which levels."""
     keep = 1 / (1 + math.exp(-found["epsilon"]))
     rate = (1 - found["alpha"]) * (2 * keep - 1) + 1 - keep
-    planned = [int(found["planned"] * share) for share in _shares(found)]
+    later = planned_rests(found)
     # Answers of a planned mixture are unequal, and their levels below 1 are at most 1/4.
     unequal = PLANNED_MIXTURE in found["assumptions"]
     delta = min(found["delta"], MOST_UNEQUAL) if unequal else found["delta"]
@@ -78,7 +68,7 @@ def _rungs(found: Layer, max_corrupt: int) -> Iterator[Finding]:
             0 <= q < certified and level > 0,
             f"below {certified}, at level {level}",
         )
-        rest, stage = _rest(found, planned, (rung["rest"], stage))
+        rest, stage = _rest(found, later, (rung["rest"], stage))
         yield same(f"{name}/rest", rung["rest"], rest)
         yield Finding(
             f"{name}/level",
@@ -104,14 +94,6 @@ def _rungs(found: Layer, max_corrupt: int) -> Iterator[Finding]:
     yield same("certificate/threshold", found["threshold"], certified)
 
 
-def _shares(found: Layer) -> tuple[float, ...]:
-    """The shares of the stages, by the plan's smallest owner; none are for owners too small."""
-    if found["variant"] in STAGED:
-        return PART_SHARES
-    smallest = found.get("smallest_owner", STAGES[0][0])
-    return next((shares for least, shares in STAGES if smallest >= least), ())
-
-
 def _moved(
     levels: dict[float, float], stated: float, ones: int, *, unequal: bool, **numbers: Any
 ) -> dict[float, float]:
@@ -131,7 +113,7 @@ def _moved(
     return moved
 
 
-def _rest(found: Layer, planned: list[int], last: tuple[int, int]) -> tuple[int, int]:
+def _rest(found: Layer, later: list[int], last: tuple[int, int]) -> tuple[int, int]:
     """The answers planned after a stage, and its number, which is above that of the stage before.
 
     `last` are the answers that the card states, and the number of the stage before.
@@ -142,13 +124,12 @@ def _rest(found: Layer, planned: list[int], last: tuple[int, int]) -> tuple[int,
     # One of several levels may skip a stage, as a part may.
     skips = found["variant"] in STAGED or "levels" in found
     if found["variant"] == "certified" and not skips:
-        return sum(planned[before + 2 :]), before + 1
+        return sum(later[before + 1 : before + 2]), before + 1
     if found["variant"] not in (*STAGED, "certified"):
         return 0, before + 1
-    later = [sum(planned[i + 1 :]) for i in range(len(planned))]
-    fits = [i for i in range(before + 1, len(planned)) if later[i] == stated]
+    fits = [i for i in range(before + 1, len(later)) if later[i] == stated]
     stage = fits[0] if fits else before + 1
-    return (later[stage] if stage < len(planned) else -1), stage
+    return (later[stage] if stage < len(later) else -1), stage
 
 
 def _level_after(

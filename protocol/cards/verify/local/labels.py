@@ -7,7 +7,7 @@ from statistics import NormalDist
 from confide.protocol.cards.card import Layer
 from confide.protocol.cards.verify.findings import CLOSE, Finding, same
 from confide.protocol.cards.verify.local.rules import LocalRules, published_level, register
-from confide.protocol.cards.verify.local.strata import PARTS, TOGETHER
+from confide.protocol.cards.verify.local.stages import PARTS, TOGETHER
 from confide.protocol.certificate import BAND, MARGINAL
 from confide.protocol.channels.registry import label_channels
 

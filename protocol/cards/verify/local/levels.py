@@ -14,6 +14,7 @@ from fractions import Fraction
 
 from confide.protocol.cards.card import Layer
 from confide.protocol.cards.verify.findings import Finding, number, same
+from confide.protocol.cards.verify.local.stages import in_common, numbered
 from confide.protocol.certificate import BAND, MARGINAL, PAC
 
 Evidence = Callable[[Layer, int], Iterator[Finding]]
@@ -78,13 +79,16 @@ def _average(found: Layer) -> Iterator[Finding]:
 
 
 def _same_stages(found: Layer) -> Iterator[Finding]:
-    """Check that stages, told apart by the answers still to come, had one tally for all levels."""
-    stages: dict[int, set[tuple[float, int, int]]] = {}
-    for one in found["levels"] if found["variant"] == "certified" else []:
-        for rung in one["rungs"]:
-            if "rest" in rung:
-                tally = rung["threshold"], rung["n"], rung["ones"]
-                stages.setdefault(rung["rest"], set()).add(tally)
-    for rest, tallies in stages.items():
-        detail = f"{len(tallies)} tallies with {rest} answers to come"
-        yield Finding("certificate/levels/stages", len(tallies) == 1, detail)
+    """Check that each stage had one tally for all levels, and that no level hides a failure."""
+    if found["variant"] != "certified":
+        return
+    place = "certificate/levels"
+    tests = {f"{place}/{i}": numbered(found | one) for i, one in enumerate(found["levels"])}
+    stages: dict[int, set[tuple[int, int]]] = {}
+    for own in tests.values():
+        for stage, rung in own.items():
+            stages.setdefault(stage, set()).add((rung["n"], rung["ones"]))
+    for stage, tallies in stages.items():
+        detail = f"{len(tallies)} tallies in stage {stage}"
+        yield Finding(f"{place}/stages", len(tallies) == 1, detail)
+    yield from in_common(place, tests, whole=True)

@@ -4,17 +4,7 @@ from collections.abc import Callable, Iterator
 
 from confide.protocol.cards.card import Layer
 from confide.protocol.cards.verify.findings import Finding, same
-
-# Variants that test parts of the records on reports of their own, and those with one threshold.
-PARTS = {
-    "for-every-owner": "owner",
-    "per-owner": "owner",
-    "for-every-group": "group",
-    "per-group": "group",
-}
-TOGETHER = ("for-every-owner", "for-every-group")
-# Variants whose parts are certified in stages, each on answers of its own.
-STAGED = (*TOGETHER, "per-group")
+from confide.protocol.cards.verify.local.stages import STAGED, alone, in_common, numbered
 
 Evidence = Callable[[Layer, int], Iterator[Finding]]
 
@@ -44,6 +34,8 @@ def stratified(
         count = sum(part["n"] for part in parts)
         yield Finding(f"{place}/n", count <= found["n"], f"{count} of {found['n']} reports")
     yield from _thresholds(found, released, together=together)
+    if found["variant"] in STAGED:
+        yield from _stages(found, place, together=together)
     yield same("certificate/rungs", found["rungs"], [])
     alone = together or not strata["joint"]
     share = found["delta"] / (1 if alone else len(parts))
@@ -61,6 +53,24 @@ def stratified(
         for finding in evidence(found | part, max_corrupt):
             clause = finding.clause.replace("certificate", where, 1)
             yield Finding(clause, finding.holds, finding.detail)
+
+
+def _stages(found: Layer, place: str, *, together: bool) -> Iterator[Finding]:
+    """Check that no part leaves out a stage that it failed.
+
+    What only a part that left was asked is not on the card.
+    """
+    parts = found["strata"]["parts"]
+    tests = {
+        f"{place}/parts/{i}": numbered(found | part)
+        for i, part in enumerate(parts)
+        if part.get("covered", True)
+    }
+    if together:
+        left = any((part["reason"] or "").startswith("left") for part in parts)
+        yield from in_common(place, tests, whole=not left)
+    else:
+        yield from (alone(name, own) for name, own in tests.items())
 
 
 def _counted(where: str, part: Layer, *, staged: bool) -> Finding:
