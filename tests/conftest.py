@@ -57,11 +57,16 @@ LONGEST = (
 )
 
 
+# Files of long tests that share nothing, so that any process may take any of them.
+APART = ("test_coverage.py",)
+
+
 class ByFile(LoadScopeScheduling):  # type: ignore[misc]
-    """A file's tests run in one process, in order."""
+    """A file's tests run in one process, in order, but for those that share nothing."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return nodeid.split("::")[0]
+        file = nodeid.split("::")[0]
+        return nodeid if file.endswith(APART) else file
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
