@@ -187,6 +187,8 @@ def draw(busy: dict[int, Visits], failed: dict[str, Visits], given: dict[str, An
         receipts.plot((edges[:-1] - NOON) / MINUTE, rates, dash, color=colour, label=name, lw=1.3)
     receipts.axvspan(0, FAILED / MINUTE, color="0.92", label="no process runs")
     receipts.set(xlabel="minutes after noon", ylabel="receipts a second")
+    # Room for the legend above the lines.
+    receipts.set_ylim(0, 1.6 * receipts.get_ylim()[1])
     receipts.set_title("a region fails for half an hour", fontsize=10)
     processes = np.arange(1, 33)
     for engine, colour, dash in zip(ENGINES, COLOURS, DASHES, strict=False):
