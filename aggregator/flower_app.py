@@ -233,11 +233,11 @@ class Run:
         }
         if self._folder is not None:
             file = self._folder / name.replace(":", "-")
-            file.with_suffix(".card.json").write_text(card.to_json())
+            write_whole(file.with_suffix(".card.json"), card.to_json())
             if draw.diagnostic:
                 audit = replace(card, diagnostic=measured | draw.diagnostic, view=AUDITOR)
-                file.with_suffix(".auditor.json").write_text(audit.sign(self._key).to_json())
-            file.with_suffix(".json").write_text(json.dumps(row, indent=2) + "\n")
+                write_whole(file.with_suffix(".auditor.json"), audit.sign(self._key).to_json())
+            write_whole(file.with_suffix(".json"), json.dumps(row, indent=2) + "\n")
         return row
 
     def _measure(

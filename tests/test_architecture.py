@@ -248,3 +248,25 @@ def test_public_names_are_there_and_load_nothing_before_they_are_asked_for() -> 
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert done.stdout.splitlines() == ["[]", "True", "True"]
+
+
+# What writes files in place: each renames what it wrote, or writes for a process of its own.
+IN_PLACE = {
+    "client/ledger/database.py",
+    "client/ledger/mark.py",
+    "simulation/federation/harness.py",
+}
+
+
+def in_place(text: str) -> bool:
+    """Whether a module writes a file that a kill would leave half written."""
+    return re.search(r"\.write_(text|bytes)\(", text) is not None
+
+
+def test_files_are_written_whole() -> None:
+    """Results are written by `protocol/files.py`: a kill leaves the old file or the new one."""
+    assert in_place('path.with_suffix(".json").write_text(text)')
+    found = {
+        str(path.relative_to(ROOT)) for path in sources(*PACKAGES) if in_place(path.read_text())
+    }
+    assert found == IN_PLACE

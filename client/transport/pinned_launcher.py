@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from confide.protocol.errors import BadInput, ConfideError
+from confide.protocol.files import write_whole
 
 CLIENT_COMMAND = "flwr-clientapp"
 REFUSED_COMMANDS = (
@@ -40,17 +41,15 @@ def pin(folder: Path, allowed: list[str]) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         known = read_allowed(folder) if (folder / ALLOWED_FILE).exists() else []
-        (folder / ALLOWED_FILE).write_text(
-            HEADER + "".join(f"{value}\n" for value in dict.fromkeys([*known, *allowed]))
-        )
+        lines = "".join(f"{value}\n" for value in dict.fromkeys([*known, *allowed]))
+        write_whole(folder / ALLOWED_FILE, HEADER + lines)
         scripts = {CLIENT_COMMAND: "launch"} | dict.fromkeys(REFUSED_COMMANDS, "refuse")
         for name, function in scripts.items():
-            path = folder / name
-            path.write_text(
+            script = (
                 f"#!{sys.executable}\nfrom confide.client.transport.pinned_launcher import "
                 f"{function}\n\n{function}({str(folder.resolve())!r})\n"
             )
-            path.chmod(0o755)
+            write_whole(folder / name, script, mode=0o755)
     except OSError as error:
         raise BadInput(
             f"cannot write launchers into {folder}: {error.strerror}; accepted is a folder of your "

@@ -22,7 +22,7 @@ from confide.protocol.cards.verify.card import verify
 from confide.protocol.cards.words.in_words import headline
 from confide.protocol.commands.option_groups import grouped
 from confide.protocol.commands.terminal import check_installed, clear_errors, columns
-from confide.protocol.files import make_folder
+from confide.protocol.files import make_folder, write_whole
 from confide.protocol.simulated.records import simulated_data
 from confide.protocol.simulated.settings import SIMULATION_PUBLIC
 from confide.simulation.defaults import run_defaults
@@ -141,7 +141,7 @@ def _verify_cards(out: Path) -> None:
     for path in sorted(out.glob("*.card.json")):
         card = read_card(path)
         findings = verify(card, key=SIMULATION_PUBLIC)
-        path.with_suffix(".html").write_text(as_html(card, findings))
+        write_whole(path.with_suffix(".html"), as_html(card, findings))
         broken = [finding.clause for finding in findings if not finding.holds]
         holds = f"verified, {len(findings)} clauses hold. {headline(card)}"
         print(f"card: {path}: {f'FAILS {broken}' if broken else holds}")

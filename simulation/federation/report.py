@@ -7,6 +7,7 @@ from typing import Any
 from confide.aggregator.campaigns.summary import cells, heads, notes, owner_cells
 from confide.protocol.cards.page import STYLE
 from confide.protocol.certificate import BY_GROUP
+from confide.protocol.files import write_whole
 from confide.simulation.federation.findings import Findings, reached
 
 PAGE = """<!doctype html>
@@ -70,10 +71,11 @@ def write_report(folder: Path, rows: list[dict[str, Any]], *, alpha: float, abou
     found = Findings(rows)
     plot = draw(found, target=1 - alpha) if found.calibrations else ""
     if plot:
-        (folder / "set-sizes.svg").write_text(plot)
+        write_whole(folder / "set-sizes.svg", plot)
     owners_head, *owners = owner_cells(found.calibrations)
     page = folder / "report.html"
-    page.write_text(
+    write_whole(
+        page,
         PAGE.format(
             style=STYLE,
             about=html.escape(about),
@@ -90,7 +92,7 @@ def write_report(folder: Path, rows: list[dict[str, Any]], *, alpha: float, abou
             count=len(owners),
             owners_head="".join(f"<th>{html.escape(name)}</th>" for name in owners_head),
             owners="".join(map(_table_row, owners)),
-        )
+        ),
     )
     return page
 
