@@ -82,6 +82,11 @@ class OwnerRecord:
         return sorted({key for one in self.rounds for key in one.reports})
 
     @property
+    def sizes(self) -> list[int]:
+        """The reports of each of them in all rounds; nothing if nobody knows whose they are."""
+        return [sum(one.reports.get(key, 0) for one in self.rounds) for key in self.keys]
+
+    @property
     def departure(self) -> Departure:
         """The owners that have left since the first round."""
         if not self.rounds:

@@ -261,7 +261,7 @@ def campaign_of(method: str) -> str:
 def _run(
     plan: Plan, users: Callable[[Any], Any], entropy: Entropy
 ) -> tuple[Outcome, int, tuple[str, ...]]:
-    """Run the plan's procedure on users in arrays; reports count as those of one owner.
+    """Run the plan's procedure on users in arrays; without owners, reports count as those of one.
 
     Returns the smallest number of reports of a round, too, and the owners that answered.
     """
@@ -281,7 +281,7 @@ def _run(
         certificate,
         received={"OK": 1},
         seeded=entropy is not os_entropy,
-        sizes=recorded.sizes or [certificate.n],
+        sizes=recorded.sizes or recorded.owners.sizes or [certificate.n],
         owners=recorded.owners,
     )
     return outcome, crowd, tuple(key.decode() for key in outcome.senders)

@@ -9,7 +9,9 @@ from confide.protocol.cards.verify.local.labels import first_bet
 from confide.protocol.cards.verify.local.rules import LocalRules, register
 from confide.protocol.channels.registry import label_channels
 
-MOST_STAGES = 5
+MOST_STAGES, SEARCH_ROUNDS = 5, 2
+# Below the lowest threshold that any stage asks.
+NOTHING_LOWER = 1e-7
 
 
 def evidence(found: Layer, max_corrupt: int) -> Iterator[Finding]:
@@ -23,6 +25,7 @@ def evidence(found: Layer, max_corrupt: int) -> Iterator[Finding]:
     yield same("certificate/level", found["level"], 1 - found["alpha"])
     n, rungs = found["n"], found["rungs"]
     yield Finding("certificate/rungs", len(rungs) <= MOST_STAGES, f"at most {MOST_STAGES} stages")
+    yield _stages(found)
     certified, full, lies = 1.0, math.log(found["delta"]), 0.0
     # Logarithms of the levels of the thresholds asked. Each is also that of all thresholds up to
     # the next one asked; delta is that of the thresholds below.
@@ -53,6 +56,17 @@ def evidence(found: Layer, max_corrupt: int) -> Iterator[Finding]:
         certified = min(certified, *reached, 1.0)
         levels = {at: level for at, level in levels.items() if at < certified}
     yield same("certificate/threshold", found["threshold"], certified)
+
+
+def _stages(found: Layer) -> Finding:
+    """Check that a label is tested in every stage, and not in those alone that it passed.
+
+    Rare labels are tested in none, and one that has certified the lowest threshold in no more.
+    """
+    stages = max(len(part["rungs"]) for part in found["strata"]["parts"])
+    count = len(found["rungs"])
+    held = count in (0, stages) or found["threshold"] < NOTHING_LOWER
+    return Finding("certificate/stages", held, f"{count} of the {stages} stages of other labels")
 
 
 def _least_bet(n: int, goal: float) -> float:

@@ -1,5 +1,6 @@
 """Verify cards of the track local: with their plan, and what each round received."""
 
+import operator
 from collections.abc import Iterator
 
 from confide.protocol.cards.card import Card, Layer
@@ -60,11 +61,28 @@ def _by_round(formal: Layer, found: Layer, plan: Plan) -> Iterator[Finding]:
         held = fits and one["owners"] <= min(found["owners"], one["reports"])
         yield Finding(f"{place}/{i}/owners", held, f"owners with {one['reports']} reports")
     certificate = formal["certificate"]
+    parts = certificate.get("strata", {}).get("parts", [])
+    by_part = [one["reports"] for one in parts if "reports" in one]
+    if by_part:
+        told = [one["reports"] for one in rounds]
+        found_in = [sum(row) for row in zip(*by_part, strict=True)]
+        # A campaign that was closed asks nobody, and decides without answers.
+        told += [0] * (len(found_in) - len(told))
+        yield same(f"{place}/parts", found_in, told)
     tested = _tested(certificate)
     if tested and certificate["variant"] in RULES[certificate["method"]].by_stage:
         stages = [one["reports"] for one in rounds[-len(tested) :]]
-        drawn = PLANNED_MIXTURE in certificate["assumptions"]
-        yield Finding(f"{place}/stages", drawn or stages == tested, f"{tested} were tested")
+        fits = stages == tested
+        if PLANNED_MIXTURE in certificate["assumptions"]:
+            # Some of the answers are tested; of a last round that an owner left, none may be.
+            before = [one["reports"] for one in rounds[-len(tested) - 1 : -1]]
+            fits = any(_drawn(tested, came) for came in (stages, before))
+        yield Finding(f"{place}/stages", fits, f"{tested} were tested")
+
+
+def _drawn(tested: list[int], came: list[int]) -> bool:
+    """Whether every stage could draw so many of the answers that came."""
+    return len(came) == len(tested) and all(map(operator.le, tested, came))
 
 
 def _tested(certificate: Layer) -> list[int]:
