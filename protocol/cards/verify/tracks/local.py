@@ -69,15 +69,20 @@ def _by_round(formal: Layer, found: Layer, plan: Plan) -> Iterator[Finding]:
         # A campaign that was closed asks nobody, and decides without answers.
         told += [0] * (len(found_in) - len(told))
         yield same(f"{place}/parts", found_in, told)
-    tested = _tested(certificate)
+    # A campaign that was closed decides its last stages without answers, and asks none.
+    tested, came = _answered(_tested(certificate)), _answered([one["reports"] for one in rounds])
     if tested and certificate["variant"] in RULES[certificate["method"]].by_stage:
-        stages = [one["reports"] for one in rounds[-len(tested) :]]
+        stages = came[-len(tested) :]
         fits = stages == tested
         if PLANNED_MIXTURE in certificate["assumptions"]:
             # Some of the answers are tested; of a last round that an owner left, none may be.
-            before = [one["reports"] for one in rounds[-len(tested) - 1 : -1]]
-            fits = any(_drawn(tested, came) for came in (stages, before))
+            fits = _drawn(tested, stages) or _drawn(tested, came[-len(tested) - 1 : -1])
         yield Finding(f"{place}/stages", fits, f"{tested} were tested")
+
+
+def _answered(counts: list[int]) -> list[int]:
+    """The counts up to the last that is not 0."""
+    return counts[: max((i + 1 for i, n in enumerate(counts) if n), default=0)]
 
 
 def _drawn(tested: list[int], came: list[int]) -> bool:
