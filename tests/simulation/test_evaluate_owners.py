@@ -89,7 +89,7 @@ def test_the_command_shows_each_owner_and_why_it_has_no_threshold(file: Path) ->
     assert shown.exit_code == 0, shown.stderr
     assert "ignored: ward (" in shown.stderr
     assert "bits per-owner: each owner" in shown.stdout
-    assert "site 10: without a threshold in 1 of 1 campaigns; too few reports" in shown.stdout
+    assert "site 10: certified nothing in 1 of 1 campaigns; too few reports" in shown.stdout
     parts = json.loads(in_process(*asked, "--json", "-").stdout)["trials"][0]["parts"]
     assert sorted(one["name"] for one in parts) == sorted(f"site {i}" for i in range(1, 12))
     assert all(one["records"] > 0 and 0.5 < one["coverage"] <= 1 for one in parts)
