@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from confide.protocol.cards.card import Card
-from tests.support.cards.calibrated import calibrated_card
+from confide.protocol.methods.labels.pairs import PairTerms
 from tests.support.cards.campaign_cards import forged
 from tests.support.cards.cards import KEY, broken, campaign
 from tests.support.cards.group_cards import PLANS, group_card
 from tests.support.cards.left_out import without_stage
-from tests.support.truth.known import label_population
 
 PUBLIC = KEY.public_key().public_bytes_raw()
+PAIRS = PairTerms(variant="class-conditional", epsilon=4.0, delta=0.1, channel="k-rr")
 PARTS = ("certificate", "strata", "parts")
 Changes = list[tuple[tuple[Any, ...], Any]]
 
@@ -27,6 +27,7 @@ def cards(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Card]:
         "labels owners": campaign(folder / "labels", method="labels", **owners),
         "one-shot": campaign(folder / "one", variant="one-shot"),
         "mixture": campaign(folder / "mixture", planned_mixture=True),
+        "pairs": campaign(folder / "pairs", terms=PAIRS),
     }
     groups = ("bits:for-every-group", "bits:per-group")
     return found | {name: group_card(PLANS[name], folder / name[5:]) for name in groups}
@@ -127,11 +128,12 @@ def test_one_round_walks_down_every_rung_of_the_ladder(cards: dict[str, Card]) -
         assert "certificate/ladder" in broken(lie, key=PUBLIC)
 
 
-def test_a_label_does_not_leave_out_a_stage_of_pairs() -> None:
+def test_a_label_does_not_leave_out_a_stage_of_pairs(cards: dict[str, Card]) -> None:
     """All stages test all labels, so another label tells of the stage; rounds do if none does."""
-    results, truth = label_population(20_000, 4, np.random.default_rng(1), ties=False)
-    card = calibrated_card(results, truth, method="pairs")
-    assert broken(card, key=PUBLIC) == []
-    own = parts(card)[0]["rungs"]
-    lie = forged(card, ((*PARTS, 0, "rungs"), own[1:]))
+    card = cards["pairs"]
+    every = [one["rungs"] for one in parts(card)]
+    assert {len(rungs) for rungs in every} == {5}
+    lie = forged(card, ((*PARTS, 0, "rungs"), every[0][1:]))
     assert "certificate/strata/parts/0/stages" in broken(lie, key=PUBLIC)
+    lie = forged(card, *(((*PARTS, i, "rungs"), rungs[:-1]) for i, rungs in enumerate(every)))
+    assert "provenance/contributors/rounds/stages" in broken(lie, key=PUBLIC)

@@ -9,7 +9,7 @@ from confide.protocol.cards.verify.local.labels import first_bet
 from confide.protocol.cards.verify.local.rules import LocalRules, register
 from confide.protocol.channels.registry import label_channels
 
-MOST_STAGES, SEARCH_ROUNDS = 5, 2
+MOST_STAGES = 5
 # Below the lowest threshold that any stage asks.
 NOTHING_LOWER = 1e-7
 
@@ -82,5 +82,6 @@ register(
         evidence=evidence,
         strata={"class-conditional": "class"},
         adaptive=True,
+        search_rounds=2,
     ),
 )

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from confide.protocol.cards.card import Card, Layer
 from confide.protocol.cards.verify.findings import Finding, number, same
 from confide.protocol.cards.verify.local.covered import left_out
+from confide.protocol.cards.verify.local.pairs import NOTHING_LOWER
 from confide.protocol.cards.verify.local.rules import RULES, local
 from confide.protocol.cards.verify.tracks.base import CONTRIBUTORS, TrackRules, register
 from confide.protocol.certificate import PLANNED_MIXTURE
@@ -70,6 +71,7 @@ def _by_round(formal: Layer, found: Layer, plan: Plan) -> Iterator[Finding]:
         told += [0] * (len(found_in) - len(told))
         yield same(f"{place}/parts", found_in, told)
     # A campaign that was closed decides its last stages without answers, and asks none.
+    searched = RULES[certificate["method"]].search_rounds
     tested, came = _answered(_tested(certificate)), _answered([one["reports"] for one in rounds])
     if tested and certificate["variant"] in RULES[certificate["method"]].by_stage:
         stages = came[-len(tested) :]
@@ -78,6 +80,12 @@ def _by_round(formal: Layer, found: Layer, plan: Plan) -> Iterator[Finding]:
             # Some of the answers are tested; of a last round that an owner left, none may be.
             fits = _drawn(tested, stages) or _drawn(tested, came[-len(tested) - 1 : -1])
         yield Finding(f"{place}/stages", fits, f"{tested} were tested")
+    most = max((len(part["rungs"]) for part in parts), default=0)
+    if searched and most:
+        # Labels that could certify nothing lower are not asked on.
+        stages = came[searched:]
+        fits = len(stages) == most or min(part["threshold"] for part in parts) < NOTHING_LOWER
+        yield Finding(f"{place}/stages", fits, f"{most} of {len(stages)} stages were tested")
 
 
 def _answered(counts: list[int]) -> list[int]:
