@@ -10,6 +10,7 @@ import click
 import pytest
 import typer
 
+from tests.support.repository.imports import sources
 from tests.support.repository.places import ROOT
 
 # The command line of every program.
@@ -23,7 +24,7 @@ PROGRAMS = {
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 # Options of pytest and Flower, and of the benchmarks, that sentences quote alone.
 OTHERS = {"--durations", "--federation-config"}.union(
-    *(re.findall(r'"(--[a-z-]+)"', path.read_text()) for path in ROOT.glob("benchmarks/*.py"))
+    *(re.findall(r'"(--[a-z-]+)"', path.read_text()) for path in sources("benchmarks"))
 )
 # What a shell reads as the end of a command.
 ENDS = {"#", "|", "&&", ">", ";", "&"}
