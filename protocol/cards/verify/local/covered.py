@@ -19,12 +19,13 @@ def left_out(card: Card, plan: Plan) -> Iterator[Finding]:
     strata = card.formal.get("certificate", {}).get("strata")
     if strata is None or strata["by"] == "class":
         return
-    named, owners = [part["name"] for part in strata["parts"]], card.provenance["contributors"]
+    named = [part["name"] for part in strata["parts"]]
     # Owners that are not kept apart stand together as one that is not covered.
     together = strata["by"] == BY_OWNER and named == ["all"]
     expected = [*plan.terms.groups]
     if strata["by"] == BY_OWNER:
-        expected = [str(number) for number in range(1, owners["owners"] + 1)]
+        counted = card.provenance["contributors"]["owners"]
+        expected = [str(number) for number in range(1, counted + 1)]
     yield same("certificate/strata/names", named, ["all"] if together else expected)
     floor = LocalTerms.of(plan.terms).part_floor
     for i, part in enumerate(strata["parts"]):
