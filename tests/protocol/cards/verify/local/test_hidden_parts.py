@@ -1,14 +1,16 @@
 """Cards that leave out what speaks against them: a part, a failed stage, a rung of a ladder."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from confide.protocol.cards.card import Card
+from confide.protocol.cards.card import Card, parse_card
+from confide.protocol.errors import BadInput
 from confide.protocol.methods.labels.pairs import PairTerms
 from tests.support.cards.campaign_cards import forged
-from tests.support.cards.cards import KEY, broken, campaign
+from tests.support.cards.cards import KEY, broken, campaign, edited, edits
 from tests.support.cards.group_cards import PLANS, group_card
 from tests.support.cards.left_out import without_stage
 
@@ -137,3 +139,21 @@ def test_a_label_does_not_leave_out_a_stage_of_pairs(cards: dict[str, Card]) -> 
     assert "certificate/strata/parts/0/stages" in broken(lie, key=PUBLIC)
     lie = forged(card, *(((*PARTS, i, "rungs"), rungs[:-1]) for i, rungs in enumerate(every)))
     assert "provenance/contributors/rounds/stages" in broken(lie, key=PUBLIC)
+
+
+@pytest.mark.parametrize("kind", ["bits:per-group", "labels owners", "pairs"])
+def test_every_edit_of_a_field_but_tallies_and_words_fails(
+    cards: dict[str, Card], kind: str
+) -> None:
+    """Of contract, certificate and parts; `test_card_lies` does so for cards without parts."""
+    card, named = cards[kind], 0
+    for place in edits(card.formal):
+        if "rungs" in place or (place[-1] == "reason" and "parts" in place):
+            continue
+        try:
+            lie = parse_card(replace(card, formal=edited(card.formal, place)).sign(KEY).to_json())
+        except BadInput:
+            continue
+        assert broken(lie, key=PUBLIC), place
+        named += 1
+    assert named >= 40
