@@ -23,7 +23,7 @@ Changes = list[tuple[tuple[Any, ...], Any]]
 @pytest.fixture(scope="module")
 def cards(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Card]:
     folder = tmp_path_factory.mktemp("hidden")
-    owners = {"variant": "for-every-owner", "part_floor": 500}
+    owners: dict[str, Any] = {"variant": "for-every-owner", "part_floor": 500}
     found = {
         "bits owners": campaign(folder / "bits", **owners),
         "labels owners": campaign(folder / "labels", method="labels", **owners),
