@@ -195,6 +195,11 @@ def test_an_owner_that_left_has_a_stage_without_reports(tmp_path: Path) -> None:
     card = card.sign(KEY)
     assert parts(card)[1]["reason"].startswith("left")
     assert broken(card, key=PUBLIC) == []
+    # It left at the second stage, so that the third was asked for those that stayed.
+    assert [0 in part["reports"][3:4] for part in parts(card)] == [False, True, False]
+    kept = [{**part, "rungs": part["rungs"][:2]} for part in parts(card)]
+    hiding = forged(card, (("certificate", "strata", "parts"), kept))
+    assert "certificate/strata/stages" in broken(hiding, key=PUBLIC)
     hidden = {**parts(card)[0], "covered": False, "threshold": 1.0, "rungs": []}
     hidden["reason"] = parts(card)[1]["reason"]
     top = float(parts(card)[2]["threshold"])

@@ -6,7 +6,7 @@ thresholds of its own tests one stage after the other, until it tests no more. T
 by round tell its stages apart.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from confide.protocol.cards.card import Layer
 from confide.protocol.cards.verify.findings import Finding, same
@@ -71,19 +71,19 @@ def numbered(found: Layer) -> dict[int, Layer]:
 
 
 def in_common(
-    place: str, tests: Mapping[str, Mapping[int, Layer]], *, whole: bool
+    place: str, tests: Mapping[str, Mapping[int, Layer]], *, needed: Sequence[int] | None = None
 ) -> Iterator[Finding]:
     """Check the stages of tests that were asked the same thresholds, each under its name.
 
-    A test skips a stage only if it has certified its threshold, or has no level left. If the
-    stages are `whole`, every one up to the last was tested by somebody.
+    A test skips a stage only if it has certified its threshold, or has no level left. Those that
+    are `needed` were tested by somebody: every one up to the last, if that is not said.
     """
     asked: dict[int, set[float]] = {}
     for own in tests.values():
         for stage, rung in own.items():
             asked.setdefault(stage, set()).add(rung["threshold"])
-    if whole:
-        yield same(f"{place}/stages", sorted(asked), [*range(len(asked))])
+    missing = {*(range(len(asked)) if needed is None else needed)} - {*asked}
+    yield Finding(f"{place}/stages", not missing, f"stages {sorted(missing)} are left out")
     for stage, thresholds in sorted(asked.items()):
         detail = f"{len(thresholds)} thresholds in stage {stage}"
         yield Finding(f"{place}/stages", len(thresholds) == 1, detail)

@@ -10,6 +10,7 @@ from confide.protocol.cards.verify.local.stages import (
     as_answered,
     in_common,
     in_search,
+    in_stages,
     numbered,
 )
 from confide.protocol.certificate import BY_OWNER
@@ -73,7 +74,8 @@ def stratified(
 def _stages(found: Layer, parts: list[Layer], *, together: bool) -> Iterator[Finding]:
     """Check that no part leaves out a stage that it failed.
 
-    What only a part that left was asked is not on the card.
+    What only a part that left was asked, up to the stage that it did not answer, is not on the
+    card.
     """
     place, rounds = "certificate/strata", {len(part["reports"]) for part in parts}
     yield Finding(f"{place}/reports", len(rounds) <= 1, "as many rounds of each part")
@@ -84,8 +86,10 @@ def _stages(found: Layer, parts: list[Layer], *, together: bool) -> Iterator[Fin
         if part.get("covered", True):
             tests[name] = own
     if together:
-        left = any((part["reason"] or "").startswith("left") for part in parts)
-        yield from in_common(place, tests, whole=not left)
+        left = [in_stages(one) for one in parts if (one["reason"] or "").startswith("left")]
+        unknown = max((came.index(0) + 1 for came in left if 0 in came), default=0)
+        needed = range(unknown, len(in_stages(parts[0])))
+        yield from in_common(place, tests, needed=needed)
     else:
         yield from (alone(name, own) for name, own in tests.items())
 
