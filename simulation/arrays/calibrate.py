@@ -85,6 +85,12 @@ class Calibration:
         """
         if self.plan is None or self.outcome is None:
             raise BadInput("a calibration without privacy has no card; accepted is another method")
+        if not self.outcome.contributors:
+            # As in a campaign of owners, which fails then: its plan asks for one owner or more.
+            raise BadInput(
+                f"no record was asked, so there is no card: {self.certificate.reason}; accepted "
+                "are enough records"
+            )
         issued = datetime.now(UTC)
         return campaign_card(
             self.plan, self.outcome, diagnostic=diagnostic or {}, issued=issued
