@@ -17,7 +17,6 @@ from confide.protocol.methods.base import AUTOMATIC
 from confide.protocol.methods.labels.terms import CLASS_FLOOR
 from confide.protocol.methods.owner_terms import AS_ANSWERED
 from confide.protocol.methods.registry import METHODS
-from confide.protocol.scores.base import OWN_LOSS, REGRESSION
 from confide.protocol.scores.registry import SCORES_HELP, find_score
 
 DEFAULTS: dict[str, Any] = {
@@ -231,7 +230,7 @@ def with_defaults(given: dict[str, Any]) -> dict[str, Any]:
     later), and beside `model-file`, whose digest it is.
     """
     values = DEFAULTS | given
-    if find_score(str(values["score"])).task in (REGRESSION, OWN_LOSS):
+    if not find_score(str(values["score"])).task.of_labels:
         values.setdefault("labels", 0)
     if values["model-file"]:
         values.setdefault("model", "")

@@ -20,7 +20,6 @@ from confide.protocol.commands.terminal import clear_errors
 from confide.protocol.errors import BadInput
 from confide.protocol.models.model_file import Model
 from confide.protocol.models.scorer import check_model
-from confide.protocol.scores.base import REGRESSION
 
 HEADINGS = (
     "campaign",
@@ -90,7 +89,7 @@ def doctor(
 def _held(records: Records) -> str:
     """What a file holds, for its owner's eyes: targets in their own unit."""
     said = f"{len(records)} records"
-    if records.task == REGRESSION:
+    if records.task.of_numbers:
         known = records.truth[np.isfinite(records.truth)]
         span = f" from {known.min():g} to {known.max():g}" if len(known) else ""
         missing = len(records) - len(known)

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from confide.protocol.cards.card import RANDOMNESS, read_card
 from confide.protocol.prediction.predictor import CardWarning, Predictor
-from confide.protocol.scores.base import OWN_LOSS
 from confide.protocol.simulated.settings import SIMULATION_PUBLIC
 
 SIGNED = "the key that signed this card is public: anybody can make such a card"
@@ -49,7 +48,8 @@ def sample_predictions(
         # They stand in what is printed.
         warnings.simplefilter("ignore", CardWarning)
         predictor = Predictor.from_card(path, key=SIMULATION_PUBLIC, simulation=True)
-    if predictor.score.task == OWN_LOSS:
+    task = predictor.score.task
+    if not (task.of_labels or task.of_numbers):
         return f"the value of your own parameter is {predictor.threshold:.6g}, by {path}"
     lines = [f"predicted with {path}:"]
     lines += [f"  *** {remark} ***" for remark in (*predictor.remarks, SIGNED)]
