@@ -45,6 +45,10 @@ TRUSTED, OWNER_NOISED = "trusted", "owner-noised"
 SEARCH = "gaussian-search"
 # More noise would hide any number of records that an owner may have.
 MOST_VARIANCE = 1 << 52
+# The settings of every campaign that counts scores on a grid.
+GRID_SETTINGS: dict[str, tuple[str, ...]] = dict.fromkeys(
+    ("bins", "grid", "edges-file", "provider-data", "beta", "privacy-delta"), ()
+)
 CountingQuery = HistogramQuery | CountQuery | PartCountQuery
 
 
@@ -95,12 +99,7 @@ class CentralTerms(Terms):
     track: ClassVar[str] = CENTRAL
     settings: ClassVar[dict[str, tuple[str, ...]]] = {
         "mechanism": (TRUSTED,),
-        "bins": (),
-        "grid": (),
-        "edges-file": (),
-        "provider-data": (),
-        "beta": (),
-        "privacy-delta": (),
+        **GRID_SETTINGS,
         "guarantee": (),
         "failure-probability": (PAC,),
         "by": (),

@@ -13,7 +13,12 @@ from google.protobuf.message import Message
 
 from confide.protocol.errors import BadInput, check_choice, check_probability
 from confide.protocol.methods.base import FULL_DATA, Explanation
-from confide.protocol.methods.counts.central import SEARCH, CentralTerms, planned_edges
+from confide.protocol.methods.counts.central import (
+    GRID_SETTINGS,
+    SEARCH,
+    CentralTerms,
+    planned_edges,
+)
 from confide.protocol.methods.training.terms import LIMITS, MOST_STEPS
 from confide.protocol.privacy.odds import worst_odds
 from confide.protocol.privacy.renyi import training_epsilon
@@ -70,12 +75,7 @@ class FullDataTerms(CentralTerms):
     on_training_records: ClassVar[bool] = True
     settings: ClassVar[dict[str, tuple[str, ...]]] = {
         "mechanism": (CERTIFIED,),
-        "bins": (),
-        "grid": (),
-        "edges-file": (),
-        "provider-data": (),
-        "beta": (),
-        "privacy-delta": (),
+        **GRID_SETTINGS,
     }
 
     def __post_init__(self) -> None:
