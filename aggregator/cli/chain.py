@@ -205,7 +205,9 @@ def chain_command(
     key: Annotated[Path, typer.Option(help="key that signs the plans (aggregator.key of `init`)")],
     listed: Annotated[
         bool,
-        typer.Option("--listed", help="go on: owners have listed the model, as they were asked to"),
+        typer.Option(
+            "--listed", help="continue: the owners have listed the model, as they were asked to"
+        ),
     ] = False,
     db: Database = DEFAULT,
 ) -> None:

@@ -11,7 +11,7 @@ from confide.protocol.commands.command_line import CommandLine
 from confide.protocol.commands.terminal import clear_errors
 
 OwnerName = Annotated[
-    str, typer.Argument(help="name of the owner; under mutual TLS its certificate bears the same")
+    str, typer.Argument(help="name of the owner; with mutual TLS, also the name in its certificate")
 ]
 
 
@@ -28,7 +28,9 @@ def owner_add(
     db: Database = DEFAULT,
     records: Annotated[
         int | None,
-        typer.Option(help="most records it may contribute to a campaign; else the plan's share"),
+        typer.Option(
+            help="most records that it may contribute to a campaign; else the plan's share"
+        ),
     ] = None,
 ) -> None:
     """Enrol an owner and print its token, once; run again, the new token replaces the old one."""

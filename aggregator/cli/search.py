@@ -82,7 +82,8 @@ class TrialOptions:
     ] = None
     runs: Annotated[int, typer.Option(min=1, help="calibrations of each configuration")] = 3
     tolerance: Annotated[
-        float, typer.Option(min=0, help="how much larger sets may be to save epsilon, as a share")
+        float,
+        typer.Option(min=0, help="how much larger sets may become to save epsilon, as a share"),
     ] = 0.01
 
 

@@ -51,8 +51,8 @@ def init(
         str, typer.Option(help="host name or address that owners reach the server under")
     ] = "127.0.0.1",
 ) -> None:
-    """Write a signing key, and a server certificate of its own authority; what is there already is
-    left alone."""
+    """Write a signing key, and a server certificate with an authority of its own; existing files
+    are left alone."""
     with clear_errors():
         written = create_keys(folder, address=address, now=datetime.now(UTC))
         for name in (SIGNING_KEY, "ca.pem", "server.pem", "server.key"):
@@ -116,7 +116,7 @@ def _page(port: int, *, db: str, key: bytes, status: ProcessStatus) -> AbstractC
 def owner_certificate(
     name: OwnerName,
     keys: Annotated[
-        Path, typer.Option(help="folder of `init`; the owners' authority is made there, once")
+        Path, typer.Option(help="folder of `init`; the owners' authority is created there once")
     ],
     out: Annotated[Path, typer.Option(help="folder for the key and certificate of this owner")],
 ) -> None:
@@ -133,7 +133,7 @@ def owner_certificate(
 
 @database_app.command("upgrade")
 def database_upgrade(db: Database = DEFAULT) -> None:
-    """Bring a database to this version; every other command does it too."""
+    """Upgrade a database to this version; every other command does so, too."""
     with clear_errors():
         upgrade(connect(db))
 

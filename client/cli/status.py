@@ -54,7 +54,7 @@ def status(home: Folder = DEFAULT_HOME) -> None:
 
 def doctor(
     home: Folder = DEFAULT_HOME,
-    records: Annotated[Path | None, typer.Option(help="records to try reading")] = None,
+    records: Annotated[Path | None, typer.Option(help="file of records to check")] = None,
     model: Annotated[Path | None, typer.Option(help="model that scores them (.onnx)")] = None,
 ) -> None:
     """Check files, permissions and ledger, and model and records if given.
