@@ -1,4 +1,4 @@
-"""`confide-shuffler`: for whoever mixes the reports of owners, apart from who runs campaigns."""
+"""`confide-shuffler`: for the party that mixes owners' reports, independent of the operator."""
 
 import asyncio
 import json

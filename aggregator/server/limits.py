@@ -118,7 +118,7 @@ class RateLimiter:
 
     @contextmanager
     def call(self, owner: int) -> Iterator[None]:
-        """Count one call for as long as it is open."""
+        """Count one call while it is open."""
         if self._open[owner] >= self._limits.open_calls:
             raise Refused(wire.Code.RATE_LIMITED)
         self.message(owner)

@@ -1,4 +1,4 @@
-"""The enrolled owners and their tokens, of which only hashes are stored."""
+"""The enrolled owners and their tokens; only hashes of tokens are stored."""
 
 import hashlib
 import secrets

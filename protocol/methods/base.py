@@ -222,7 +222,7 @@ class Terms(ABC):
 
     @property
     def by_label(self) -> bool:
-        """Whether an owner divides its records by their label, of which each then has one."""
+        """Whether owners divide their records by label; each record then has exactly one."""
         return False
 
     @property

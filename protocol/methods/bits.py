@@ -166,7 +166,7 @@ class BitQuery(SealableQuery):
         return BitTally(tuple(values["answers"]), tuple(values["ones"]), parts, senders)
 
     def evidence(self, tally: BitTally | None) -> list[BitEvidence]:
-        """A threshold may stand in a query several times; its answers are pooled.
+        """A query may contain a threshold several times; its answers are pooled.
 
         Those of groups with thresholds of their own say nothing of all records.
         """

@@ -60,7 +60,7 @@ class LocalTerms(Terms):
 
     @property
     def guarantee(self) -> str:
-        """What is promised: of this calibration but for `delta`, at many levels, or on average."""
+        """What is promised: PAC (but for `delta`), a band of levels, or an average."""
         return promise_of(self.levels, self.delta)
 
     @property

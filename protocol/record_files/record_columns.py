@@ -48,7 +48,7 @@ def read_columns(
     beside: Collection[str] = (),
     only: str = ".*",
 ) -> Columns:
-    """Read a file; `named` are columns that stand for themselves, and are no features.
+    """Read a file; columns in `named` are returned by name and are not features.
 
     So do columns `beside` the others, which a file need not have. Of the others those are read
     whose name matches `only`.

@@ -70,7 +70,7 @@ class Score(ABC):
 
     @abstractmethod
     def owned_scores(self, results: Array, truth: Array, *, u: Array | None) -> Array:
-        """Return the (n,) scores of an owner's records, whatever these hold.
+        """Return the (n,) scores of an owner's records without ever failing on what they hold.
 
         A truth that cannot be covered scores 1: an error would reveal that some record has it.
         """
@@ -126,7 +126,7 @@ def check_no_labels(name: str, labels: int) -> None:
 def check_constants(
     name: str, given: Mapping[str, float], limits: Mapping[str, tuple[float, float]]
 ) -> None:
-    """Refuse a constant that the score does not have, or a value outside its limits."""
+    """Refuse a constant that the score does not take, or a value outside its limits."""
     for key, value in given.items():
         if key not in limits:
             accepted = ", ".join(limits) or "none"

@@ -94,7 +94,7 @@ class LabelScore(SetScore):
         return labels_within(self, results, threshold, u=u)
 
     def owned_scores(self, results: Array, truth: Array, *, u: Array | None) -> Array:
-        """A label that the plan does not have is never covered: its score is 1."""
+        """A label that is not in the plan is never covered: its score is 1."""
         scores = np.ones(len(truth))
         known = (truth >= 0) & (truth < results.shape[1])
         uniforms = None if u is None else u[known]

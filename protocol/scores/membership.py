@@ -52,7 +52,7 @@ def labels_within(
 
 
 def _scores(score: "LabelScore", ranking: FullRanking | OrderedRanking) -> Array:
-    """Scores in the precision of the probabilities, whatever that of the uniform numbers."""
+    """Scores in the precision of the probabilities, not in that of the uniform numbers."""
     return np.clip(score(ranking), 0, 1).astype(ranking.probs.dtype, copy=False)
 
 

@@ -98,7 +98,7 @@ class FalseNegatives(SetScore, RiskScore):
         return found, observed.astype(np.bool_)
 
     def owned_scores(self, results: Array, truth: Array, *, u: Array | None) -> Array:
-        """Labels that the plan does not have are never in a set: they score 1."""
+        """Labels that are not in the plan are never in a set: they score 1."""
         assert u is not None
         n, width = len(truth), max(truth.shape[1], results.shape[1])
         scores = np.ones((n, width), dtype=np.float32)

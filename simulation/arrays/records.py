@@ -52,7 +52,7 @@ class ArrayRecords:
 
     @property
     def counted(self) -> tuple[Array, Array, Array | None]:
-        """What an owner that counts its records knows of them."""
+        """What an owner that counts its records knows about them."""
         return self.own, self.truth, self.groups
 
     @property

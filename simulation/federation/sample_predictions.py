@@ -16,7 +16,7 @@ SIGNED = "the key that signed this card is public: anybody can make such a card"
 
 
 def usable_card(folder: Path, model: bytes) -> Path | None:
-    """The card of a folder for this model that keeps its contract, but for its randomness.
+    """A card of the folder for this model that keeps its contract, except that it may be seeded.
 
     Of several it is the one with the smallest sets on the test records.
     """

@@ -265,7 +265,7 @@ class _Simulation:
         self._begin()
 
     def _stop(self) -> None:
-        """All processes end, and forget ids: whoever waits in one loses the connection."""
+        """All processes end and forget ids; phones that wait in one lose their connection."""
         self._round.clear()
         for process in self._processes:
             lost = [*(phone for phone, _ in process.line), *process.taken]

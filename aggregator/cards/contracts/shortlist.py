@@ -164,7 +164,7 @@ def _curators_threshold(contract: Contract, entry: Layer, counts: Histogram) -> 
 
 
 def _owners_threshold(contract: Contract, entry: Layer, counts: Histogram) -> Threshold:
-    """A search on counts that owners noise; their noise adds up, whoever has which records."""
+    """A search on counts that owners noise; their noise adds up, wherever records are."""
     epsilon, delta = entry["epsilon_calibration"], entry["delta_calibration"]
     least = search_variance(bins=entry["bins"], epsilon=epsilon, delta=delta)
     terms = CentralTerms(

@@ -146,7 +146,7 @@ def owner_noised(terms: CentralTerms, *, alpha: float) -> CountProcedure:
 
 @dataclass(frozen=True)
 class NoisedSearch:
-    """Where a search on noised counts ended: its bin, and what it was for."""
+    """Where a search on noised counts ended: its bin, and the rank that it looked for."""
 
     bin: int
     n: int

@@ -1,4 +1,4 @@
-"""Answers in the planned mixture of owners, whoever comes to a stage of a campaign of bits.
+"""Answers in the planned mixture of owners, whichever of them answer a stage of bits.
 
 The planned shares are those of the first round. A stage of N trials draws the owner of trial j at
 the point j + u_j of [0, N), which owners divide in those shares; each trial takes an answer of its

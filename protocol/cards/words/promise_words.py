@@ -1,4 +1,4 @@
-"""The promise of a card in words, and the interval that its threshold stands for."""
+"""The promise of a card in words, and the interval that belongs to its threshold."""
 
 from confide.protocol.cards.card import Layer, named, strata_of, uncovered
 from confide.protocol.certificate import BAND, BY_OWNER, MARGINAL
@@ -109,7 +109,7 @@ def within_parts(formal: Layer) -> str:
 
 
 def interval(formal: Layer) -> tuple[tuple[str, str], ...]:
-    """The interval that the threshold stands for, in the unit of the numbers that are predicted."""
+    """The interval that belongs to the threshold, in the unit of the predicted numbers."""
     released = formal["released"]
     if not task_of_card(formal).of_numbers:
         return ()

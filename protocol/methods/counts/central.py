@@ -53,7 +53,7 @@ CountingQuery = HistogramQuery | CountQuery | PartCountQuery
 
 
 def planned_edges(settings: Mapping[str, Any]) -> tuple[float, ...]:
-    """The edges of a grid that stand in the plan, as they were read from the operator's files."""
+    """The edges of a grid that the plan holds, as they were read from the operator's files."""
     if settings["grid"] not in PLANNED_GRIDS:
         return ()
     edges = settings.get("edges", ())
@@ -184,7 +184,7 @@ class CentralTerms(Terms):
 
     @property
     def guarantee(self) -> str:
-        """What is promised: coverage on average, or of this calibration but for `delta`."""
+        """What is promised: average coverage, or that of this calibration but for `delta`."""
         return PAC if self.delta else MARGINAL
 
     @property
@@ -211,7 +211,7 @@ class CentralTerms(Terms):
 
     @property
     def noise_epsilon(self) -> float:
-        """The epsilon that all noised counts cost a record, of which another takes the place."""
+        """The epsilon that all noised counts together cost a record that is replaced by another."""
         rho = self.moved * self.rounds / (2 * self.noise_variance)
         return zcdp_epsilon(rho, self.privacy_delta)
 

@@ -151,7 +151,7 @@ class FullDataTerms(CentralTerms):
 
     @property
     def kind(self) -> Variant:
-        """What the variant stands for."""
+        """The rule, the noise and the mechanism of the variant."""
         return VARIANTS[self.variant]
 
     @property

@@ -87,7 +87,7 @@ def in_common(
 
 
 def alone(name: str, own: Mapping[int, Layer]) -> Finding:
-    """Check that a test with thresholds of its own skips no stage until one has passed."""
+    """Check that a test with its own thresholds skips no stage before one has passed."""
     passed = [stage for stage, rung in own.items() if rung["level_after"] == 1]
     first = [stage for stage in own if not passed or stage <= passed[0]]
     return same(f"{name}/stages", first, [*range(len(first))])
