@@ -1,4 +1,4 @@
-"""What a calibration guarantees, with enough detail to decide it again from the tallies."""
+"""What a calibration guarantees, with enough detail to verify it from the tallies."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Decide again the clauses of every track: the released threshold and the decision."""
+"""Verify the clauses of every track: the released threshold and the decision."""
 
 from collections.abc import Iterator, Mapping
 

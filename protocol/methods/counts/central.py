@@ -63,6 +63,25 @@ def planned_edges(settings: Mapping[str, Any]) -> tuple[float, ...]:
     return tuple(float(edge) for edge in edges)
 
 
+def counted(
+    settings: Mapping[str, Any], *, delta: float, noised: bool, moved: int = 1
+) -> dict[str, Any]:
+    """The budget, the grid and the owners' noise of terms, as an operator's settings ask for."""
+    edges, epsilon = planned_edges(settings), float(settings["epsilon"])
+    bins, variance = len(edges) or int(settings["bins"]), 0
+    if noised:
+        variance = search_variance(bins=bins, epsilon=epsilon, delta=delta, moved=moved)
+    return {
+        "epsilon": epsilon,
+        "privacy_delta": delta,
+        "bins": bins,
+        "beta": float(settings["beta"]),
+        "noise_variance": variance,
+        "grid": str(settings["grid"]),
+        "given_edges": edges,
+    }
+
+
 @dataclass(frozen=True, kw_only=True)
 class CentralTerms(Terms):
     """The terms of a campaign of counts, from which `mechanism` releases the threshold.
@@ -158,27 +177,19 @@ class CentralTerms(Terms):
     @classmethod
     def from_settings(cls, variant: str, settings: Mapping[str, Any]) -> Self:
         """A trusted mechanism that needs no delta is requested with a privacy-delta of 0."""
-        edges, own = planned_edges(settings), parts_of(settings)
+        own, noised = parts_of(settings), variant == OWNER_NOISED
         guarantee = str(settings["guarantee"])
         check_choice("guarantee", guarantee, (AUTOMATIC, MARGINAL, PAC))
-        bins = len(edges) or int(settings["bins"])
-        delta = float(settings["privacy-delta"])
-        epsilon, noised = float(settings["epsilon"]), variant == OWNER_NOISED
-        moved = MOVED.get(own["by"], 1)
-        variance = 0
-        if noised:
-            variance = search_variance(bins=bins, epsilon=epsilon, delta=delta, moved=moved)
         return cls(
             variant=variant,
             mechanism=SEARCH if noised else str(settings["mechanism"]),
-            epsilon=epsilon,
-            privacy_delta=delta,
-            bins=bins,
-            beta=float(settings["beta"]),
-            noise_variance=variance,
-            grid=str(settings["grid"]),
-            given_edges=edges,
             delta=float(settings["failure-probability"]) if guarantee == PAC else 0.0,
+            **counted(
+                settings,
+                delta=float(settings["privacy-delta"]),
+                noised=noised,
+                moved=MOVED.get(own["by"], 1),
+            ),
             **own,
         )
 

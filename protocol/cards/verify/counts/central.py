@@ -1,4 +1,4 @@
-"""Decide a central card again: every searched configuration, the selection and the suggestions."""
+"""Verify a central card: every searched configuration, the selection and the suggestions."""
 
 import math
 from collections.abc import Iterator

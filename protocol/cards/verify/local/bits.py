@@ -1,4 +1,4 @@
-"""Decide a bits certificate again: its slack, or the thresholds that its tallies certify."""
+"""Verify a bits certificate: its slack, or the thresholds that its tallies certify."""
 
 import math
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Decide again a certificate whose records are divided into parts with a threshold each."""
+"""Verify a certificate whose records are divided into parts with a threshold each."""
 
 from collections.abc import Callable, Iterator
 
