@@ -230,7 +230,7 @@ class Certificate:
 
 @dataclass(frozen=True, kw_only=True)
 class LocalCertificate(Certificate):
-    """The certificate of a campaign whose reports are private one by one.
+    """The certificate of a campaign in which every report is private by itself.
 
     `epsilon` is the exact local epsilon of the channel; `slack` is the Delta of the published
     variants; `planned` is the number of records that the stages of a search were planned for.

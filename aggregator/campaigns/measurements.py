@@ -33,7 +33,7 @@ Measured = dict[str, float | None]
 
 
 class Measurements:
-    """Coverage and size of a threshold on the test records, in all and by owner.
+    """Coverage and size of a threshold on the test records, overall and by owner.
 
     Results are of the model of the configuration, unless those of another model are given.
     """

@@ -27,7 +27,7 @@ def owner_add(
 
 
 def owner_remove(name: OwnerName, db: Database = DEFAULT) -> None:
-    """Shut an owner out; what it has sent stays counted."""
+    """Shut an owner out; what it has already sent still counts."""
     with clear_errors():
         Enrolment(open_store(db).engine).remove(name)
 

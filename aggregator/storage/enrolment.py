@@ -47,7 +47,7 @@ class Enrolment:
         return token
 
     def remove(self, name: str) -> None:
-        """Shut an owner out; what it has sent stays counted."""
+        """Shut an owner out; what it has already sent still counts."""
         with self._writing.begin() as db:
             if (
                 db.execute(update(owners).where(owners.c.name == name).values(token=None)).rowcount

@@ -217,7 +217,7 @@ class Terms(ABC):
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """The values of that column whose records take part."""
+        """The values of the group column whose records take part."""
         return ()
 
     @property

@@ -260,7 +260,7 @@ class BitTerms(LeveledTerms):
 
     @property
     def row_bytes(self) -> int:
-        """Who tests owners or groups one by one must know whose reports they are."""
+        """Tests of single owners or groups need to know whose reports they are."""
         return 0 if self.variant in PART_VARIANTS or self.planned_mixture else ROW_BYTES
 
     @property

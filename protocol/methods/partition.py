@@ -58,7 +58,7 @@ class Division(ABC):
         """Return name and key of every part that a card lists, given those that answered."""
 
     def columns(self, subjects: Subjects) -> Columns:
-        """Return what these records send in clear for this; nothing if the sender tells."""
+        """Return what these records send in clear for it; nothing if the sender tells the part."""
         return {}
 
     def packed(self, columns: Columns) -> dict[str, bytes]:

@@ -118,7 +118,7 @@ class BitEvidence(Evidence):
 
 @dataclass(frozen=True)
 class CountEvidence(Evidence):
-    """A count of records with noise of this variance in all, taken as normal."""
+    """A count of records with noise of this total variance, treated as normal."""
 
     count: int
     variance: float

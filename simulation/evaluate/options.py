@@ -192,7 +192,7 @@ class SharedOptions:
         return CLASSIFICATION if self.on_training_records else find_score(self.asked_score).task
 
     def repeated(self, records: int) -> dict[str, Any]:
-        """The fields that the setting of every method has, for so many records in all."""
+        """The fields that the settings of all methods share, for this total number of records."""
         return {
             "score": self.asked_score,
             "epsilon": self.epsilon,

@@ -132,7 +132,7 @@ class _Simulation:
         self._held, self._stored = False, region.stored
 
     def run(self, moments: Floats, until: float) -> Visits:
-        """Let phones come at these moments, and go on until all have ended or the time is over."""
+        """Let phones come at these moments, until all have ended or the time is over."""
         if self.region.down[1] > self.region.down[0]:
             self._at(self.region.down[0], self._stop)
         self.found.phones = len(moments)

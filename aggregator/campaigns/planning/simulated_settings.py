@@ -79,7 +79,7 @@ def _labels(config: dict[str, Any], data: SimulatedData, model: Model | None) ->
 
 
 def _check(config: dict[str, Any], data: SimulatedData, model: Model | None) -> None:
-    """Refuse campaigns that these records, or so few of them, cannot take part in."""
+    """Refuse campaigns for which these records are unsuitable or too few."""
     names = str(config["campaigns"]).split()
     chain = bool(names) and trains(names[0]) and float(config["train-share"]) > 0
     scored = [name for name in names if not trains(name)]

@@ -62,7 +62,7 @@ class Asked:
 
     @property
     def each(self) -> "list[Asked]":
-        """The promise of every level by itself; of a PAC promise, itself."""
+        """The promise of every single level; a PAC promise is its own only level."""
         return [replace(self, alpha=at, delta=by, levels=()) for at, by in self.levels] or [self]
 
     def search(self, *, unequal: bool = False) -> Search:

@@ -48,7 +48,7 @@ class PlannedMixture:
         return counts / max(counts.sum(), 1.0)
 
     def trials(self, tally: BitTally, *, channel: Bit, alpha: float, m0: float) -> int:
-        """The trials that tell most, by the sizes of owners; 0 if none can tell anything.
+        """The most informative trials, by the sizes of owners; 0 if none is informative.
 
         sqrt(N) (gain alpha/2 - missing m0), at coverage half-way to 1: more trials know more, and
         trials of owners that have no answers left count as zeros.
