@@ -1,5 +1,6 @@
 """How the owner's machine computes gradients: on which device, and by which engine."""
 
+import re
 from dataclasses import dataclass
 
 from confide.protocol.errors import BadInput
@@ -29,7 +30,16 @@ class Computing:
     engine: str = AUTO
 
     def __post_init__(self) -> None:
+        check_device(self.device)
         check_engine(self.engine)
+
+
+def check_device(name: str) -> int | None:
+    """Accept the name of a device, wherever it is; return its number, if it has one."""
+    found = re.fullmatch(r"auto|cpu|cuda(?::(\d{1,3}))?", name)
+    if found is None:
+        raise BadInput(f"device is {name!r}; accepted are 'auto', 'cpu', 'cuda' and 'cuda:N'")
+    return None if found[1] is None else int(found[1])
 
 
 def check_engine(name: str) -> None:
