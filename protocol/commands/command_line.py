@@ -4,13 +4,17 @@ Help is the same text on a terminal of 80 columns and in a pipe.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, get_type_hints
 
 import click
 import typer
 from typer.core import TyperCommand, TyperGroup
+from typer.models import ArgumentInfo
 
 from confide.protocol.version import CODE_VERSION
+
+# A list of commands has the first sentence of each, however long it is.
+_SENTENCE = 1_000
 
 
 def _show_version(context: click.Context, _: click.Parameter, asked: bool) -> None:
@@ -46,9 +50,27 @@ class _Context(click.Context):
 class _Command(TyperCommand):
     context_class = _Context
 
+    def __init__(self, *args: Any, **given: Any) -> None:
+        super().__init__(*args, **given)
+        # Since click 8.5 an argument has a help of its own, which typer 0.20 leaves empty.
+        hints = get_type_hints(self.callback, include_extras=True)
+        for parameter in self.params:
+            for info in getattr(hints.get(str(parameter.name)), "__metadata__", ()):
+                if isinstance(info, ArgumentInfo):
+                    parameter.help = info.help  # type: ignore[attr-defined]
+
+    def format_arguments(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Nothing: typer lists arguments before the options."""
+
+    def get_short_help_str(self, limit: int = 0) -> str:
+        return super().get_short_help_str(_SENTENCE)
+
 
 class _Group(TyperGroup):
     context_class = _Context
+
+    def get_short_help_str(self, limit: int = 0) -> str:
+        return super().get_short_help_str(_SENTENCE)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         found = super().get_params(ctx)

@@ -36,3 +36,18 @@ def test_fields_of_a_group_are_options_of_the_command() -> None:
     shown = runner.invoke(app, ["draw", "--help"]).output
     assert "Draw a box." in shown
     assert "in columns" in shown
+
+
+def test_help_has_what_arguments_are_and_whole_sentences() -> None:
+    """Once for each argument; the list of commands says all of a sentence that takes two lines."""
+
+    def show(where: Annotated[str, typer.Argument(help="which drawer")]) -> None:
+        """Show everything that was ever put into a drawer of this box, in the order of its days."""
+
+    app = CommandLine("boxes")
+    app.command("show")(show)
+    app.command("other")(lambda: None)
+    runner = CliRunner()
+    listed = " ".join(runner.invoke(app, ["--help"]).output.split())
+    assert "put into a drawer of this box, in the order of its days." in listed
+    assert runner.invoke(app, ["show", "--help"]).output.count("which drawer  [required]") == 1
