@@ -88,6 +88,8 @@ class CommandLine(typer.Typer):
             cls=_Group,
             help=help,
             no_args_is_help=True,
+            # Click does it, too.
+            suggest_commands=False,
             rich_markup_mode=None,
             pretty_exceptions_enable=False,
         )
