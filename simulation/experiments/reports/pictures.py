@@ -17,6 +17,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 MARKS, DASHES = "osD^vPX", ("-", "--", "-.", ":")
 # The most inches that a letter of the legend takes, and the mark before a name with its margins.
 LETTER, LEGEND_MARK = 0.075, 0.9
+SHARE = "share of trivial"
 Measure = Callable[[CellSummary], Interval | float | None]
 MEASURES: dict[str, Measure] = {
     "coverage": lambda one: one.coverage,
@@ -24,7 +25,7 @@ MEASURES: dict[str, Measure] = {
     "certified level": lambda one: one.level,
     "exact epsilon": lambda one: one.epsilon,
     "epsilon, with\na shuffler only": lambda one: one.shuffled,
-    "share of trivial": lambda one: None if one.trivial is None else one.trivial.middle,
+    SHARE: lambda one: None if one.trivial is None else one.trivial.middle,
 }
 
 
@@ -87,6 +88,8 @@ def _figure(cells: list[CellSummary]) -> "Figure":
             _panel(axes, here, measure, grid=grid)
             if name == "coverage":
                 axes.axhline(1 - cells[0].row["alpha"], color="black", linewidth=1)
+            if name == SHARE:
+                axes.set_ylim(-0.03, 1.03)
             if column == 0:
                 axes.set_ylabel(name)
         if n is not None:

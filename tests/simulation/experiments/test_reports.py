@@ -57,7 +57,7 @@ def test_every_name_of_the_legend_is_in_the_picture(results: Path) -> None:
     for figure in figures(summaries(read_results(results).rows)).values():
         figure.draw_without_rendering()
         box = figure.legends[0].get_window_extent()
-        assert 0 <= box.x0
+        assert box.x0 >= 0
         assert box.x1 <= figure.bbox.width
 
 
