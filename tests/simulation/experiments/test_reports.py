@@ -61,6 +61,15 @@ def test_every_name_of_the_legend_is_in_the_picture(results: Path) -> None:
         assert box.x1 <= figure.bbox.width
 
 
+def test_of_reasons_that_are_as_frequent_the_first_stands(results: Path) -> None:
+    """Whatever the process: the same results give the same page in every one."""
+    row, found = read_results(results).rows[0], set[bool]()
+    for name in map(str, range(20)):
+        rows = [row | {"trial": trial, "reason": name * (trial + 1)} for trial in range(9)]
+        found.add(summaries(rows)[0].reason == name)
+    assert found == {True}
+
+
 def test_a_title_cannot_leave_its_place(tmp_path: Path) -> None:
     """What a file says is text on the page."""
     text = SMALL.replace("bits against labels", "<script>alert(1)</script>")
