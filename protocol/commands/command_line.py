@@ -57,7 +57,7 @@ class _Command(TyperCommand):
         for parameter in self.params:
             for info in getattr(hints.get(str(parameter.name)), "__metadata__", ()):
                 if isinstance(info, ArgumentInfo):
-                    parameter.help = info.help  # type: ignore[attr-defined]
+                    parameter.help = info.help
 
     def format_arguments(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Nothing: typer lists arguments before the options."""
