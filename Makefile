@@ -27,13 +27,13 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 bench: $(STAMP)
-	$(BIN)/python benchmarks/local_methods.py
-	$(BIN)/python benchmarks/speed.py
-	$(BIN)/python benchmarks/training.py
-	$(BIN)/python benchmarks/engines.py
-	$(BIN)/python benchmarks/noise.py
-	$(BIN)/python benchmarks/quantile_mechanisms.py
-	$(BIN)/python benchmarks/full_data.py --only memory
+	$(BIN)/python benchmarks/local/local_methods.py
+	$(BIN)/python benchmarks/speed/speed.py
+	$(BIN)/python benchmarks/training/training.py
+	$(BIN)/python benchmarks/training/engines.py
+	$(BIN)/python benchmarks/training/noise.py
+	$(BIN)/python benchmarks/central/quantile_mechanisms.py
+	$(BIN)/python benchmarks/central/full_data.py --only memory
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Confide needs Python 3.11 or newer, found " + sys.version.split()[0])'

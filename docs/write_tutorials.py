@@ -15,12 +15,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "tutorials.md"
 BLOCK = re.compile(r"(<!-- example (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
-sys.path.insert(0, str(ROOT / "benchmarks"))
+sys.path.insert(0, str(ROOT))
 
 
 def prepared(folder: Path) -> None:
     """The arrays that the short examples read."""
-    from short_scripts import write_letters
+    from benchmarks.speed.short_scripts import write_letters
 
     write_letters(folder / "letters.npz")
 

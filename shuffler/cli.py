@@ -11,8 +11,8 @@ from typing import Annotated
 import typer
 
 from confide.aggregator.campaigns.planning.shuffler_file import shuffler_file
-from confide.aggregator.cli.owners import owner_commands
-from confide.aggregator.cli.serving import EndpointOptions, LimitOptions
+from confide.aggregator.cli.server import OWNER_COMMANDS
+from confide.aggregator.cli.server_options import EndpointOptions, LimitOptions
 from confide.aggregator.cli.stored import Database, open_store
 from confide.aggregator.keys import create_keys, read_key
 from confide.aggregator.logs import log_to_stderr
@@ -35,7 +35,7 @@ from confide.shuffler.relay import Relay
 from confide.shuffler.standing import standing
 
 app = CommandLine(__doc__)
-app.add_typer(owner_commands(), name="owner")
+app.add_typer(CommandLine("Who may send reports.", OWNER_COMMANDS), name="owner")
 
 SIGNING_KEY, PUBLIC_FILE = "shuffler.key", "shuffler.json"
 # How long a step tries to reach the aggregator before the next step tries again.

@@ -46,6 +46,9 @@ ADAPTERS = {
         "client/transport/pinned_launcher.py",
     },
 }
+# Folders of tests that mirror no room: whole systems, pages and scripts, what others register, the
+# package of public names, and helpers.
+NO_ROOMS = {"system", "docs", "examples", "extension", "public", "support"}
 # The longest that a module may be, in lines, and the most modules that a room may hold.
 LONGEST = 300
 MOST = 12
@@ -68,12 +71,25 @@ def test_every_room_has_few_modules() -> None:
     """A room of one subject is seen at a glance; what outgrows it gets a room of its own."""
     held = Counter(
         path.parent.relative_to(ROOT).as_posix()
-        for path in sources(*PACKAGES)
+        for path in sources(*PACKAGES, "benchmarks")
         if not path.name.startswith("__") and not path.name.endswith("_pb2.py")
     )
     # Migrations are one after the other, and never read together.
     del held["aggregator/storage/migrations/versions"]
     assert {room: modules for room, modules in held.items() if modules > MOST} == {}
+
+
+def strays(folders: set[str]) -> set[str]:
+    """The folders of tests that are named like no room of the code."""
+    rooms = {folder for folder in folders if folder.partition("/")[0] not in NO_ROOMS}
+    return {room for room in rooms if not (ROOT / room / "__init__.py").exists()}
+
+
+def test_tests_stand_in_the_rooms_of_the_code() -> None:
+    """What tests a room's modules is found under the name of the room."""
+    tests = {path.parent.relative_to(ROOT / "tests").as_posix() for path in sources("tests")}
+    assert strays(tests - {"."}) == set()
+    assert strays({"client/ledger", "client/nowhere", "support/cards"}) == {"client/nowhere"}
 
 
 def test_lines_fit_and_the_formatter_is_not_disturbed() -> None:

@@ -4,23 +4,11 @@ from typing import Annotated
 
 import typer
 
+from confide.aggregator.cli.keys import OwnerName
 from confide.aggregator.cli.stored import Database, open_store
 from confide.aggregator.storage.database import DEFAULT
 from confide.aggregator.storage.enrolment import Enrolment
-from confide.protocol.commands.command_line import CommandLine
 from confide.protocol.commands.terminal import clear_errors
-
-OwnerName = Annotated[
-    str, typer.Argument(help="name of the owner; under mutual TLS its certificate bears the same")
-]
-
-
-def owner_commands() -> CommandLine:
-    """The commands add, remove and list."""
-    made = CommandLine("Who may send reports.")
-    for name, command in (("add", owner_add), ("remove", owner_remove), ("list", owner_list)):
-        made.command(name)(command)
-    return made
 
 
 def owner_add(

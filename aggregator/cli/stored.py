@@ -1,11 +1,12 @@
-"""The option of every command that needs the database, and the store in it."""
+"""The option of every command that needs the database, the store in it, and `db upgrade`."""
 
 from typing import Annotated
 
 import typer
 
-from confide.aggregator.storage.database import connect, upgrade
+from confide.aggregator.storage.database import DEFAULT, connect, upgrade
 from confide.aggregator.storage.store import Store
+from confide.protocol.commands.terminal import clear_errors
 
 Database = Annotated[
     str,
@@ -18,3 +19,9 @@ def open_store(url: str) -> Store:
     engine = connect(url)
     upgrade(engine)
     return Store(engine)
+
+
+def upgrade_database(db: Database = DEFAULT) -> None:
+    """Bring a database to this version; every other command does it too."""
+    with clear_errors():
+        upgrade(connect(db))

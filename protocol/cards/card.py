@@ -10,11 +10,11 @@ import hashlib
 import json
 import math
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
@@ -163,12 +163,7 @@ def parse_card(text: str) -> Card:
         raise BadInput(
             "it is not signed, so nobody vouches for it; accepted is a card with the field `signed`"
         )
-    problem = jsonschema.exceptions.best_match(_Validator(card_schema()).iter_errors(data))
-    if problem is not None:
-        place = "/".join(map(str, problem.absolute_path)) or "the card"
-        raise BadInput(
-            f"{place}: {problem.message[:200]}; `confide-card schema` prints what is accepted"
-        )
+    _check_schema(data)
     key, signature = (bytes.fromhex(data["signed"][name]) for name in ("key", "signature"))
     return Card(
         data["formal"], data["diagnostic"], data["provenance"], data["view"], key, signature
@@ -205,8 +200,25 @@ def _no_repeats(pairs: list[tuple[str, Any]]) -> Layer:
     return dict(pairs)
 
 
-# Integers are written as integers: JSON Schema would accept 2.0 for 2, but no index would.
-_whole = jsonschema.Draft202012Validator.TYPE_CHECKER.redefine(
-    "integer", lambda _, value: isinstance(value, int) and not isinstance(value, bool)
-)
-_Validator = jsonschema.validators.extend(jsonschema.Draft202012Validator, type_checker=_whole)
+def _check_schema(data: Any) -> None:
+    # Every command would wait for jsonschema, and few read a card.
+    from jsonschema.exceptions import best_match
+
+    problem = best_match(_validator().iter_errors(data))
+    if problem is not None:
+        place = "/".join(map(str, problem.absolute_path)) or "the card"
+        raise BadInput(
+            f"{place}: {problem.message[:200]}; `confide-card schema` prints what is accepted"
+        )
+
+
+@cache
+def _validator() -> Any:
+    """JSON Schema's validator, for which 2.0 is no integer: it would be no index."""
+    from jsonschema import Draft202012Validator
+    from jsonschema.validators import extend
+
+    whole = Draft202012Validator.TYPE_CHECKER.redefine(
+        "integer", lambda _, value: isinstance(value, int) and not isinstance(value, bool)
+    )
+    return extend(Draft202012Validator, type_checker=whole)(card_schema())

@@ -3,7 +3,9 @@
 Help is the same text on a terminal of 80 columns and in a pipe.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
+from types import MappingProxyType
 from typing import Any, get_type_hints
 
 import click
@@ -13,6 +15,7 @@ from typer.models import ArgumentInfo
 
 from confide.protocol.version import CODE_VERSION
 
+NO_PLACES: Mapping[str, str] = MappingProxyType({})
 # A list of commands has the first sentence of each, however long it is.
 _SENTENCE = 1_000
 
@@ -68,6 +71,16 @@ class _Command(TyperCommand):
 
 class _Group(TyperGroup):
     context_class = _Context
+    # Where the commands are that are loaded when they are asked for, by name.
+    places = NO_PLACES
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*self.places, *(name for name in self.commands if name not in self.places)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in self.places and cmd_name not in self.commands:
+            self.commands[cmd_name] = _load(self.places[cmd_name], cmd_name)
+        return super().get_command(ctx, cmd_name)
 
     def get_short_help_str(self, limit: int = 0) -> str:
         return super().get_short_help_str(_SENTENCE)
@@ -77,15 +90,28 @@ class _Group(TyperGroup):
         return found if ctx.parent is not None else [_VERSION, *found]
 
 
+def _load(place: str, name: str) -> click.Command:
+    """Import the command, or the group of commands, at `module:attribute`."""
+    module, _, attribute = place.partition(":")
+    found = getattr(import_module(module), attribute)
+    if not isinstance(found, typer.Typer):
+        alone = CommandLine(None)
+        alone.command(name)(found)
+        return typer.main.get_group(alone).commands[name]
+    return typer.main.get_group(found)
+
+
 class CommandLine(typer.Typer):
     """A group of commands, or a whole command line; without arguments it shows its help.
 
-    The outermost group has `--version`, `--install-completion` and `--show-completion`.
+    The outermost group has `--version`, `--install-completion` and `--show-completion`. `places`
+    are commands of other modules, as `module:attribute`, which are loaded when they are asked for:
+    a command waits for what it needs itself. They come first in the help.
     """
 
-    def __init__(self, help: str | None) -> None:
+    def __init__(self, help: str | None, places: Mapping[str, str] = NO_PLACES) -> None:
         super().__init__(
-            cls=_Group,
+            cls=type("_Group", (_Group,), {"places": places}),
             help=help,
             no_args_is_help=True,
             # Click does it, too.
@@ -93,6 +119,8 @@ class CommandLine(typer.Typer):
             rich_markup_mode=None,
             pretty_exceptions_enable=False,
         )
+        # A group of commands even if there is one, or none that is loaded yet.
+        self.callback()(lambda: None)
 
     def command(self, name: str | None = None, **given: Any) -> Callable[[Any], Any]:
         return super().command(name, **{"cls": _Command} | given)

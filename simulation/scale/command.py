@@ -32,8 +32,9 @@ def scale_command(
     """What an aggregator takes for so many phones: processes, bytes, hours.
 
     A phone visits with one report over a connection of its own, and a processor is planned half
-    full at the busiest time. Costs were measured on two cores; `python benchmarks/scale.py --file
-    FILE measure` measures those of your machine. What breaks first is said below the table.
+    full at the busiest time. Costs were measured on two cores; `python
+    benchmarks/laboratory/scale.py --file FILE measure` measures those of your machine. What breaks
+    first is said below the table.
     """
     with clear_errors():
         fleet = Daily(phones=phones, period=days * DAY, swing=swing)

@@ -7,13 +7,13 @@ from typing import Any
 
 from confide.protocol.errors import BadInput
 
-# What `benchmarks/scale.py measure` found on two cores; docs/scale.md has the table.
+# What `benchmarks/laboratory/scale.py measure` found on two cores; docs/scale.md has the table.
 MEASURED = Path(__file__).with_name("costs.json")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Costs:
-    """Seconds and bytes of one database engine, as `benchmarks/scale.py measure` writes them.
+    """Seconds and bytes of one database engine, from `benchmarks/laboratory/scale.py measure`.
 
     A phone visits with one report over a connection of its own: TLS, plan, query, submission.
     `visit` is the time of the server process for that, and `refused` for a visit that finds no
@@ -55,5 +55,5 @@ def read_costs(file: Path, engine: str) -> Costs:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BadInput(
             f"{file} has no costs of {engine!r} ({error}); accepted is a file that "
-            "`benchmarks/scale.py measure` wrote"
+            "`benchmarks/laboratory/scale.py measure` wrote"
         ) from None

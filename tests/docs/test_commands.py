@@ -10,6 +10,7 @@ import click
 import pytest
 import typer
 
+from tests.support.repository.imports import sources
 from tests.support.repository.places import ROOT
 
 # The command line of every program.
@@ -23,7 +24,7 @@ PROGRAMS = {
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 # Options of pytest and Flower, and of the benchmarks, that sentences quote alone.
 OTHERS = {"--durations", "--federation-config"}.union(
-    *(re.findall(r'"(--[a-z-]+)"', path.read_text()) for path in ROOT.glob("benchmarks/*.py"))
+    *(re.findall(r'"(--[a-z-]+)"', path.read_text()) for path in sources("benchmarks"))
 )
 # What a shell reads as the end of a command.
 ENDS = {"#", "|", "&&", ">", ";", "&"}
@@ -32,6 +33,15 @@ ENDS = {"#", "|", "&&", ">", ";", "&"}
 @cache
 def program(name: str) -> click.Command:
     return typer.main.get_command(import_module(PROGRAMS[name]).app)
+
+
+def below(command: click.Command) -> dict[str, click.Command]:
+    """The commands of a group, which are loaded when they are asked for; none of a command."""
+    if not isinstance(command, click.Group):
+        return {}
+    context = click.Context(command)
+    found = {name: command.get_command(context, name) for name in command.list_commands(context)}
+    return {name: one for name, one in found.items() if one is not None}
 
 
 def typed(page: str) -> list[str]:
@@ -55,9 +65,9 @@ def wrong(line: str) -> list[str]:
         words = line.split()
     command, rest, known = program(words[0]), words[1:], {"--help", "--version"}
     while isinstance(command, click.Group) and rest and re.fullmatch(r"[a-z][a-z-]*", rest[0]):
-        if rest[0] not in command.commands:
+        if rest[0] not in below(command):
             return [rest[0]]
-        command, rest = command.commands[rest[0]], rest[1:]
+        command, rest = below(command)[rest[0]], rest[1:]
     for parameter in command.params:
         known |= {*parameter.opts, *parameter.secondary_opts}
     missing = []
@@ -80,8 +90,7 @@ def test_typed_commands_are_in_the_help(page: Path) -> None:
 def options(command: click.Command) -> set[str]:
     """All options of a command and of those below it."""
     found = {name for one in command.params for name in (*one.opts, *one.secondary_opts)}
-    below = command.commands.values() if isinstance(command, click.Group) else []
-    return found.union(*map(options, below))
+    return found.union(*map(options, below(command).values()))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())

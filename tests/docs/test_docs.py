@@ -25,7 +25,7 @@ FOLDERS = "protocol|client|aggregator|shuffler|simulation|confide|tests|benchmar
 PATHS = re.compile(rf"(?<![\w/.~-])(?:{FOLDERS})/[\w./*{{}},-]*")
 MODULES = re.compile(r"\bconfide(?:\.\w+)+")
 LINKS = re.compile(r"\]\(([^)#:]+)\)")
-SCRIPTS = re.compile(r"python (?:-m (confide[\w.]*)|((?:benchmarks|docs|examples)/\w+\.py))")
+SCRIPTS = re.compile(r"python (?:-m (confide[\w.]*)|((?:benchmarks|docs|examples)/[\w/]+\.py))")
 TARGETS = re.compile(r"\bmake ([a-z]+)\b")
 # Made where the reader works, not part of the repository.
 MADE = ("benchmarks/.peers", "confide/bin/")

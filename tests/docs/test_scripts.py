@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.repository.imports import sources
 from tests.support.repository.places import ROOT
 
-SCRIPTS = sorted(
-    path for name in ("benchmarks", "examples", "docs") for path in (ROOT / name).glob("*.py")
-)
+SCRIPTS = sorted(sources("benchmarks", "examples", "docs"))
 
 
 def missing(text: str) -> list[str]:

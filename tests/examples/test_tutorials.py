@@ -2,7 +2,6 @@
 
 import re
 import socket
-from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -33,11 +32,9 @@ def numbers(text: str) -> list[float]:
 
 
 @pytest.fixture(scope="module")
-def scripts() -> Iterator[ModuleType]:
-    """The benchmark of short scripts, which is a script beside others and no package."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(ROOT / "benchmarks")
-        yield import_module("short_scripts")
+def scripts() -> ModuleType:
+    """The benchmark of short scripts."""
+    return import_module("benchmarks.speed.short_scripts")
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from tests.support.repository.imports import imports, sources, within
 BUILT_OF = (
     "confide.aggregator.campaigns.report_ids",
     "confide.aggregator.campaigns.planning.shuffler_file",
-    "confide.aggregator.cli.owners",
-    "confide.aggregator.cli.serving",
+    "confide.aggregator.cli.server",
+    "confide.aggregator.cli.server_options",
     "confide.aggregator.cli.stored",
     "confide.aggregator.keys",
     "confide.aggregator.logs",

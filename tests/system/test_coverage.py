@@ -82,14 +82,17 @@ def test_too_low_a_target_is_caught_on_hard_populations(method: Method) -> None:
     ids=str,
 )
 def test_every_method_covers_as_it_claims_with_every_score(method: Method, path: str) -> None:
-    """Eight campaigns a score and population, and all of them together, are consistent with delta
-    (false alarm 1e-6 each).
+    """Eight campaigns a score, in process on two populations, and all of them together, are
+    consistent with delta (false alarm 1e-6 each).
 
-    Caught are a cell that fails seven times in eight, and a method that fails three times in ten.
+    Caught are a cell that fails seven times in eight, and a method that fails three times in ten in
+    process or every second time over the wire.
     """
-    chosen, n = ("confident", "hair below"), method.records
+    chosen = ("hair below", "confident") if path == "in process" else ("hair below",)
     cells = [
-        Cell(method, score, population, path, n=n) for score in SCORES for population in chosen
+        Cell(method, score, population, path, n=method.records)
+        for score in SCORES
+        for population in chosen
     ]
     failures = [cell.failures(8) for cell in cells]
     for cell, count in zip(cells, failures, strict=True):
@@ -97,24 +100,24 @@ def test_every_method_covers_as_it_claims_with_every_score(method: Method, path:
     assert_rate_at_most(sum(failures), 8 * len(cells), 0.1)
 
 
-@pytest.mark.parametrize("path", list(PATHS))
 @pytest.mark.parametrize("method", LEVELED, ids=str)
-def test_averages_and_bands_cover_as_they_claim(method: Method, path: str) -> None:
+def test_averages_and_bands_cover_as_they_claim_over_the_wire(method: Method) -> None:
     """On two populations: the mean of what averages miss is at most alpha (false alarm 1e-5), and
-    campaigns in which any level of a band covers too little are consistent with delta (1e-6)."""
-    campaigns = 20 if path == "in process" else 10
+    campaigns in which any level of a band covers too little are consistent with delta (1e-6). In
+    process tests/aggregator/procedures/test_levels.py counts them."""
     for population in ("unsure", "hair below"):
-        cell = Cell(method, "hps", population, path, n=2_000)
-        made = [cell.certificate(i) for i in range(campaigns)]
+        cell = Cell(method, "hps", population, "wire", n=2_000)
+        made = [cell.certificate(i) for i in range(10)]
         assert {one.kind for one in made} == {method.guarantee}
         if method.guarantee == MARGINAL:
             assert_mean_at_most([cell.missed(one.threshold) for one in made], cell.alpha)
         else:
-            assert_rate_at_most(sum(map(cell.fails, made)), campaigns, cell.delta)
+            assert_rate_at_most(sum(map(cell.fails, made)), len(made), cell.delta)
 
 
-@pytest.mark.parametrize("epsilon", [1.0, 4.0])
-@pytest.mark.parametrize("population", ["unsure", "hair below"])
+@pytest.mark.parametrize(
+    ("population", "epsilon"), [("hair below", 1.0), ("hair below", 4.0), ("unsure", 4.0)]
+)
 @pytest.mark.parametrize("method", [*POOLED, Method("bits", "one-shot", "bit")], ids=str)
 def test_certified_campaigns_fail_at_most_with_delta(
     method: Method, population: str, epsilon: float

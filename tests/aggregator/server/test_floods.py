@@ -13,7 +13,7 @@ def test_floods_do_not_fill_the_memory() -> None:
 
     How fast it answers is for the benchmark to say: other tests run beside this one.
     """
-    command = [sys.executable, "benchmarks/floods.py", "--seconds", "1"]
+    command = [sys.executable, "benchmarks/service/floods.py", "--seconds", "1"]
     done = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
     )

@@ -11,7 +11,7 @@ from tests.support.repository.places import ROOT
 
 def measured(out: Path, *options: str) -> dict[str, Any]:
     """The last row of a section of the benchmark, whose numbers are small here."""
-    command = [sys.executable, "benchmarks/training.py", *options, "--json", str(out)]
+    command = [sys.executable, "benchmarks/training/training.py", *options, "--json", str(out)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=600)
     rows: list[dict[str, Any]] = json.loads(out.read_text())
     return rows[-1]

@@ -37,7 +37,7 @@ def test_a_colluding_share_breaks_a_certificate_that_does_not_allow_for_it(
 ) -> None:
     """With `max_corrupt` at the share every campaign covers what it certified; without it, few do.
 
-    `benchmarks/attacks.py` runs 200.
+    `benchmarks/laboratory/attacks.py` runs 200.
     """
     setting = Attacked(method=method, epsilon=4.0, n=n)
     honest, bare, allowed = compared(Attack("colluding", share, setting, campaigns=6), curve())

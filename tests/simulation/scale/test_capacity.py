@@ -53,7 +53,9 @@ def test_costs_are_read_from_measurements(tmp_path: Path) -> None:
     file = tmp_path / "costs.json"
     file.write_text(json.dumps({"costs": {"sqlite": asdict(COSTS)}}))
     assert read_costs(file, "sqlite") == COSTS
-    with pytest.raises(BadInput, match=r"no costs of 'postgres'.*benchmarks/scale.py measure"):
+    with pytest.raises(
+        BadInput, match=r"no costs of 'postgres'.*benchmarks/laboratory/scale.py measure"
+    ):
         read_costs(file, "postgres")
     file.write_text(json.dumps({"costs": {"sqlite": asdict(COSTS) | {"visit": -1.0}}}))
     with pytest.raises(BadInput, match="visit is -1"):

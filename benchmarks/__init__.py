@@ -1,0 +1,1 @@
+"""Scripts behind the numbers of the documents; README.md lists them."""

@@ -1,0 +1,1 @@
+"""Central mechanisms, and calibration on the records of a training."""

@@ -1,0 +1,1 @@
+"""Whole federations, run by the commands that operators and owners type."""

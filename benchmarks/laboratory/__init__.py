@@ -1,0 +1,1 @@
+"""What `confide advise`, `confide attack` and `confide scale` say, next to measurements."""

@@ -1,0 +1,1 @@
+"""Local methods: how much they cover, how large their sets are, and how often they fail."""

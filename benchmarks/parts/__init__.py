@@ -1,0 +1,1 @@
+"""Thresholds for owners, classes and groups, next to one for all."""

@@ -1,0 +1,1 @@
+"""The aggregator's server: how fast it is, and what it survives."""

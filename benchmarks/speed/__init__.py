@@ -1,0 +1,1 @@
+"""How fast the code is, next to other packages."""

@@ -1,0 +1,1 @@
+"""Private training: its engines, its noise, its accuracy and an audit of it."""

@@ -1,0 +1,1 @@
+"""What a user, or a data owner, costs: in process, and over Flower."""
