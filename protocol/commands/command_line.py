@@ -4,6 +4,7 @@ Help is the same text on a terminal of 80 columns and in a pipe.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
 from importlib import import_module
 from types import MappingProxyType
 from typing import Any, get_type_hints
@@ -82,6 +83,19 @@ class _Group(TyperGroup):
             self.commands[cmd_name] = _load(self.places[cmd_name], cmd_name)
         return super().get_command(ctx, cmd_name)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            # Click and typer look for the nearest among commands that are loaded.
+            near = get_close_matches(args[0], self.list_commands(ctx), n=1)
+            if not near:
+                raise
+            said = f"{error.message} Did you mean {near[0]!r}?"
+            raise click.UsageError(said, ctx) from None
+
     def get_short_help_str(self, limit: int = 0) -> str:
         return super().get_short_help_str(_SENTENCE)
 
@@ -114,7 +128,6 @@ class CommandLine(typer.Typer):
             cls=type("_Group", (_Group,), {"places": places}),
             help=help,
             no_args_is_help=True,
-            # Click does it, too.
             suggest_commands=False,
             rich_markup_mode=None,
             pretty_exceptions_enable=False,
