@@ -73,6 +73,12 @@ def read_columns(
         raise BadInput(f"{path} cannot be read: {error}; {accepted}") from None
 
 
+def check_npz(path: Path) -> None:
+    """Raise a ValueError if a file is no npz file: numpy's would advise to unpickle it."""
+    if not zipfile.is_zipfile(path):
+        raise ValueError("it is no npz file")
+
+
 def whole_labels(labels: Array) -> Array:
     """Labels as 64-bit integers, also where a file gave them as floats."""
     if labels.dtype.kind not in "fiub":
@@ -186,6 +192,7 @@ def _npz(path: Path, named: Named) -> Columns:
         "predictions": "prediction",
         "scales": "scale",
     }
+    check_npz(path)
     with np.load(path, allow_pickle=False) as archive:
         found = {name: archive[name] for name in archive}
     _check_once([renamed.get(name, name) for name in found])

@@ -16,7 +16,8 @@ from confide.simulation.data.population import Predictions, embedded, predicted
 attack = CommandLine(__doc__)
 
 Data = Annotated[
-    Path | None, typer.Option(help="npz with probs (n, K) and labels (n,); default: the embedded")
+    Path | None,
+    typer.Option(help="npz, csv or parquet with label and p0, p1, ...; default: the embedded"),
 ]
 Epsilon = Annotated[float, typer.Option(help="the epsilon that is claimed")]
 

@@ -16,7 +16,7 @@ from confide.client.training.scaling import public_scaling
 from confide.protocol.errors import BadInput
 from confide.protocol.methods.partition import spelled
 from confide.protocol.prediction.known_records import check_task, read_known_records
-from confide.protocol.record_files.record_columns import read_columns
+from confide.protocol.record_files.record_columns import check_npz, read_columns
 from confide.protocol.scores.base import Score
 from confide.protocol.scores.regression import Residual, column, residual
 from confide.protocol.scores.task import Task
@@ -181,14 +181,16 @@ def read_arrays(path: Path, **shapes: str) -> list[Array]:
     accepted = " and ".join(f"{name} {shape}" for name, shape in shapes.items())
     try:
         # Given a path, numpy leaves the file open where it is cut short.
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            missing = [name for name in shapes if name not in archive]
-            if missing:
-                raise BadInput(
-                    f"{path} holds {sorted(archive)}; missing: {', '.join(missing)} (accepted: "
-                    f"{accepted})"
-                )
-            return [archive[name] for name in shapes]
+        with path.open("rb") as file:
+            check_npz(path)
+            with np.load(file, allow_pickle=False) as archive:
+                missing = [name for name in shapes if name not in archive]
+                if missing:
+                    raise BadInput(
+                        f"{path} holds {sorted(archive)}; missing: {', '.join(missing)} "
+                        f"(accepted: {accepted})"
+                    )
+                return [archive[name] for name in shapes]
     except BadInput:
         raise
     except FileNotFoundError:

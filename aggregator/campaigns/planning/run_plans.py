@@ -63,6 +63,12 @@ class Plans:
                 f"seed is {config['seed']} with a key-file; seeds are for simulations, accepted is "
                 "-1"
             )
+        if config.get("shuffler"):
+            raise BadInput(
+                f"shuffler is {config['shuffler']!r}, and nodes answer to a SuperLink, which knows "
+                "them; accepted is a campaign of `confide-aggregator campaign create --shuffler`, "
+                "that owners answer by `confide-client contribute`"
+            )
         self.names = str(config["campaigns"]).split()
         if trains(self.names[0]) and float(config["train-share"]) > 0:
             # Owners score with the model that the first campaign trains.
