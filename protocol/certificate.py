@@ -134,14 +134,15 @@ class Stratum(RecordPart):
 
     With probability at least 1 - `delta`, coverage of the records of this part is at least the
     level of the certificate. `n` is the number of reports that its test used. `rungs` are those
-    that decide: the lowest threshold that passed, and the one below it that did not. `planned` is
-    the number of reports that its stages were planned for, if it has stages.
+    that decide: the lowest threshold that passed, and the one below it that did not. `reports` are
+    those of every round, if it is tested in stages: what it answered in each tells which stages it
+    was asked, and those of the search say for how many reports the stages were planned.
     """
 
     n: int
     delta: float
     rungs: tuple[BitRung | LabelRung, ...] = ()
-    planned: int | None = None
+    reports: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

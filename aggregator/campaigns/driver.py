@@ -76,12 +76,13 @@ class RecordedTallies:
         self._plan, self._tallies = plan, tallies
         self.crowds: list[int] = []
         self.sizes: list[int] = []
-        self.owners = OwnerRecord()
+        self.owners = OwnerRecord(plan.expected_records)
 
     def __call__(self, query: Query, round_: int) -> Tally:
         tally = self._tallies(query, round_)
         self.crowds.append(tally.crowd())
-        self.owners.add(query, tally)
+        if self._plan.terms.calibrates_by_reports:
+            self.owners.add(query, tally)
         if not self.sizes and tally.owner_sizes():
             self.sizes = tally.owner_sizes()
             # Checked here, so that nothing is released from too few owners.

@@ -90,8 +90,9 @@ def _part(one: Stratum) -> Layer:
     shown = asdict(one) | {"rungs": list(map(asdict, one.rungs))}
     if one.covered:
         del shown["covered"]
-    if one.planned is None:
-        del shown["planned"]
+    del shown["reports"]
+    if one.reports is not None:
+        shown["reports"] = list(one.reports)
     return shown
 
 

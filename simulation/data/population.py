@@ -93,7 +93,8 @@ def predicted(
 def _names(path: Path, name: str, *, n: int) -> Array:
     """The names in a column of a file, one for each of n records."""
     accepted = "accepted is a column with the name of an owner or group for each record"
-    found = read_columns(path, accepted=accepted, named=(name,)).arrays.get(name)
+    # Of the other columns none is wanted, so that they may hold text.
+    found = read_columns(path, accepted=accepted, named=(name,), only="(?!)").arrays.get(name)
     if found is None or found.shape != (n,):
         raise BadInput(f"{path} has no column {name!r} of {n} rows; {accepted}")
     names = np.array([str(one).strip() for one in found.tolist()])

@@ -23,7 +23,9 @@ FEWEST = 20
 
 
 def left_reason(number: int, share: float) -> str:
-    """Why nothing more can be certified for the planned mixture."""
+    """Why nothing more can be certified for the planned mixture; owners have numbers from 1."""
+    if not number:
+        return "nobody answered the search, whose owners are the planned mixture"
     return (
         f"owner {number}, {share:.0%} of the planned mixture, left: without it nothing can be "
         "certified for that mixture"
@@ -80,7 +82,12 @@ class PlannedMixture:
         return BitTally((trials,), (ones,))
 
     def missing(self, tally: BitTally) -> tuple[int, float]:
-        """The number of the owner that lacks most, and its share of the plan, for the reason."""
+        """The number of the owner that lacks most, and its share of the plan, for the reason.
+
+        0 if the plan has no owner.
+        """
+        if not self.counts:
+            return 0, 0.0
         came = self._came(tally)
         lacks = self.shares - came / max(came.sum(), 1.0)
         worst = int(lacks.argmax())

@@ -290,6 +290,8 @@ def _not_promised(card: Card) -> tuple[str, ...]:
     said += not_protected(formal)
     if formal["contract"]["kind"] == MARGINAL:
         said.append("Coverage of this one calibration: the promise is an average over many.")
+    if gone := card.diagnostic.get("departure"):
+        said.append(f"Coverage at owners that were not there: {gone}.")
     counted = card.provenance.get("contributors")
     if counted is not None and counted["if_the_largest_lied"].endswith("nothing is guaranteed"):
         said.append("Anything, if the largest contributor lied.")

@@ -19,6 +19,9 @@ ROUNDS = 10
 MOST_UNEQUAL = 0.25
 # The share of its level that a threshold keeps after a stage that others follow.
 KEPT = 0.06
+# Variants whose one round walks down a ladder, and the rungs of each of its halves.
+WALKED = ("one-shot", "per-owner")
+HALF_LADDER = 100
 
 
 def evidence(found: Layer, max_corrupt: int) -> Iterator[Finding]:
@@ -31,6 +34,8 @@ def evidence(found: Layer, max_corrupt: int) -> Iterator[Finding]:
         return
     yield same("certificate/slack", found["slack"], None)
     yield same("certificate/level", found["level"], 1 - found["alpha"])
+    if found["variant"] in WALKED:
+        yield _walk(found)
     yield from _rungs(found, max_corrupt)
 
 
@@ -43,6 +48,27 @@ def _least_slack(found: Layer, max_corrupt: int) -> float:
     scale = (e + 1) / (e - 1)
     slack = math.sqrt(math.log(2 * ROUNDS / found["delta"]) / (2 * answers))
     return scale * (slack + max_corrupt / answers)
+
+
+def _walk(found: Layer) -> Finding:
+    """Check that one round went down its ladder rung by rung, from the top or, of levels, anywhere.
+
+    Of a level only the rungs that decide it are shown.
+    """
+    tested, ladder = [rung["threshold"] for rung in found["rungs"]], _ladder()
+    near = [i for i, q in enumerate(ladder) if tested and math.isclose(q, tested[0])]
+    start = near[0] if near and "levels" in found else 0
+    expected = ladder[start : start + len(tested)]
+    whole = len(expected) == len(tested)
+    held = whole and all(map(math.isclose, tested, expected))
+    return Finding("certificate/ladder", held, "every rung of the public ladder until one fails")
+
+
+def _ladder() -> list[float]:
+    """The thresholds below 1 that one round asks: half even in q, half in logit(q)."""
+    even = {i / HALF_LADDER for i in range(1, HALF_LADDER)}
+    steps = (32 * i / (HALF_LADDER - 1) - 16 for i in range(HALF_LADDER))
+    return sorted(even | {1 / (1 + math.exp(-u)) for u in steps}, reverse=True)
 
 
 def _rungs(found: Layer, max_corrupt: int) -> Iterator[Finding]:

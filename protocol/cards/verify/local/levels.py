@@ -91,4 +91,4 @@ def _same_stages(found: Layer) -> Iterator[Finding]:
     for stage, tallies in stages.items():
         detail = f"{len(tallies)} tallies in stage {stage}"
         yield Finding(f"{place}/stages", len(tallies) == 1, detail)
-    yield from in_common(place, tests, whole=True)
+    yield from in_common(place, tests)

@@ -39,7 +39,7 @@ class LocalRules:
     one after the other, whose cards state it likewise; `by_stage` names those whose rungs are
     stages of the campaign, each on reports of its own, which may promise for a planned mixture.
     `levels` says what variants may promise that follows from several levels of coverage, besides
-    PAC.
+    PAC. `search_rounds` are followed by stages which test every part, if parts are tested so.
     """
 
     variants: tuple[str, ...]
@@ -53,6 +53,7 @@ class LocalRules:
     in_order: tuple[str, ...] = ()
     by_stage: tuple[str, ...] = ()
     levels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    search_rounds: int = 0
 
 
 RULES: dict[str, LocalRules] = {}
