@@ -39,7 +39,7 @@ def run_procedure(
 
 
 class Running(Generic[AnyQuery, AnyTally, AnyResult]):
-    """A procedure that is under way: it can go on after a query that had no tally yet."""
+    """A procedure that is under way; it can continue after a query that had no tally yet."""
 
     def __init__(self, procedure: Generator[AnyQuery, AnyTally, AnyResult]) -> None:
         self._procedure, self._round = procedure, 0
@@ -211,7 +211,7 @@ def conclude(
 
 
 def contributors(sizes: Iterable[int]) -> int:
-    """Return how many owners contributed; one that declined or had nothing to say did not."""
+    """Return how many owners contributed; those that declined or sent nothing do not count."""
     return sum(size > 0 for size in sizes)
 
 
@@ -231,7 +231,7 @@ def run_training(
     *,
     keep: Callable[[Tallies, Admission], Tallies] | None = None,
 ) -> tuple[Learned, dict[str, int]]:
-    """Run a plan of federated training; `tell` hears of every round that is counted.
+    """Run a plan of federated training; `tell` is called for every counted round.
 
     `keep` may take rounds from elsewhere (`confide.aggregator.campaigns.unfinished`); since then
     owners may have other ids, so that only those of one round are surely different ones. Returns

@@ -68,7 +68,7 @@ def _certificate(plan: Plan, certificate: LocalCertificate) -> Layer:
 
 
 def _strata(certificate: LocalCertificate) -> Layer:
-    """The parts of the records that have a threshold each; nothing if there are none."""
+    """The parts of the records that have a threshold each, if there are any."""
     if not certificate.strata:
         return {}
     strata: Layer = {

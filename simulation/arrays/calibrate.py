@@ -45,7 +45,7 @@ def variants() -> dict[str, tuple[str, ...]]:
 
 @dataclass(frozen=True)
 class Calibration:
-    """A threshold with its certificate, and what can be made of it.
+    """A threshold with its certificate, from which a predictor and a card can be made.
 
     `outcome` and `plan` are those of the campaign that was run; a calibration without privacy has
     none. `crowd` is the number of reports of its smallest round, which a shuffler would mix; it is

@@ -157,6 +157,8 @@ def test_plans_of_a_seed_are_the_same_in_every_run() -> None:
     deployed = config | {"key-file": "aggregator.key"}
     with pytest.raises(BadInput, match="model is ''; accepted is the SHA-256"):
         make_plans(deployed, run=1)
+    with pytest.raises(BadInput, match="shuffler is 'key', and nodes answer to a SuperLink"):
+        make_plans(config | {"shuffler": "key"}, run=1)
     with pytest.raises(BadInput, match="seed is 1 with a key-file"):
         make_plans(deployed | {"seed": 1}, run=1)
     assert (

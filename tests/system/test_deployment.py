@@ -89,7 +89,8 @@ def deployment(links: Running, tmp_path_factory: pytest.TempPathFactory) -> Iter
             for number, engine in enumerate(ENGINES)
         ]
         wait_for(lambda: all(ready() for _, ready in nodes))
-        run = start_run(folder, "bits:certified labels:certified")
+        # In three rounds: each costs every node a process.
+        run = start_run(folder, "bits:certified labels:certified", smallest_owner=120)
         assert outcome(folder, run) == "finished:completed"
         yield folder
 

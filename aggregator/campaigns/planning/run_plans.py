@@ -75,6 +75,12 @@ class Plans:
                 f"seed is {config['seed']} with a key-file; seeds are for simulations, accepted is "
                 "-1"
             )
+        if config.get("shuffler"):
+            raise BadInput(
+                f"shuffler is {config['shuffler']!r}, and nodes answer to a SuperLink, which knows "
+                "them; accepted is a campaign of `confide-aggregator campaign create --shuffler`, "
+                "that owners answer by `confide-client contribute`"
+            )
         self.names = str(config["campaigns"]).split()
         asked = [name for name, usual in PROMISED.items() if config.get(name, usual) != usual]
         check_used(asked, promising(self.names, config.get("guarantee")), belongs())

@@ -1,4 +1,4 @@
-"""Bits for each group: every group has a search of its own, in the rounds of all.
+"""Bits for each group: every group has its own search, in rounds that all groups share.
 
 A record's group is public, so a round asks each group thresholds of its own: two rounds search, and
 three stages certify, as if each group were a campaign. Groups are disjoint, so each is tested at

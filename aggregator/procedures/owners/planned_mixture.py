@@ -1,4 +1,4 @@
-"""Answers in the planned mixture of owners, whoever comes to a stage of a campaign of bits.
+"""Answers in the planned mixture of owners, whichever of them answer a stage of bits.
 
 The planned shares are those of the first round. A stage of N trials draws the owner of trial j at
 the point j + u_j of [0, N), which owners divide in those shares; each trial takes an answer of its
@@ -50,7 +50,7 @@ class PlannedMixture:
         return counts / max(counts.sum(), 1.0)
 
     def trials(self, tally: BitTally, *, channel: Bit, alpha: float, m0: float) -> int:
-        """The trials that tell most, by the sizes of owners; 0 if none can tell anything.
+        """The most informative trials, by the sizes of owners; 0 if none is informative.
 
         sqrt(N) (gain alpha/2 - missing m0), at coverage half-way to 1: more trials know more, and
         trials of owners that have no answers left count as zeros.

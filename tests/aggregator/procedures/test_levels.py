@@ -112,11 +112,11 @@ def _fails(name: str, curve: Curve, found: LocalCertificate) -> bool:
     return any(missed(name, curve, one.threshold) > one.alpha + 1e-9 for one in found.levels)
 
 
-@pytest.mark.parametrize(("name", "bound"), [("labels", 0.16), ("bits", 0.16), ("one-shot", 0.4)])
+@pytest.mark.parametrize(("name", "bound"), [("labels", 0.25), ("bits", 0.25), ("one-shot", 0.5)])
 def test_a_planted_curve_that_spends_too_much_is_caught(name: str, bound: float) -> None:
     """Levels that bound the mean by more than alpha miss more than alpha."""
     curve, lax = POPULATIONS["uniform"], marginal_levels(bound, error=0.01, count=6)
-    found = [RUNS[name](curve, seed, lax, 0.0) for seed in range(150)]
+    found = [RUNS[name](curve, seed, lax, 0.0) for seed in range(50)]
     with pytest.raises(AssertionError, match="in the mean"):
         assert_mean_at_most([missed(name, curve, one.threshold) for one in found], ALPHA)
 
@@ -126,9 +126,9 @@ def test_a_planted_band_that_does_not_share_delta_is_caught(name: str, run: Run)
     """Each of eight levels tested at half."""
     curve = POPULATIONS["uniform"]
     whole = tuple((at, 0.5) for at in (ALPHA, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45))
-    failures = sum(_fails(name, curve, run(curve, seed, whole, DELTA)) for seed in range(60))
-    with pytest.raises(AssertionError, match="failures in 60 campaigns"):
-        assert_rate_at_most(failures, 60, DELTA)
+    failures = sum(_fails(name, curve, run(curve, seed, whole, DELTA)) for seed in range(24))
+    with pytest.raises(AssertionError, match="failures in 24 campaigns"):
+        assert_rate_at_most(failures, 24, DELTA)
 
 
 def test_averages_of_labels_are_sharper_than_promises_of_each_calibration() -> None:

@@ -1,4 +1,4 @@
-"""Decide a bits certificate again: its slack, or the thresholds that its tallies certify."""
+"""Verify a bits certificate: its slack, or the thresholds that its tallies certify."""
 
 import math
 from collections.abc import Iterator
@@ -158,6 +158,11 @@ def _rest(found: Layer, later: list[int], last: tuple[int, int]) -> tuple[int, i
     return (later[stage] if stage < len(later) else -1), stage
 
 
+def _tail(count: int, size: int, rate: float) -> float:
+    """The probability that so many of `size` answers, or more, are one."""
+    return 1.0 if count <= 0 else 0.0 if count > size else float(bdtrc(count - 1, size, rate))
+
+
 def _level_after(
     ones: int, *, n: int, rest: int, level: float, rate: float, share: float, slack: float
 ) -> float:
@@ -165,12 +170,8 @@ def _level_after(
 
     It is computed from tails of the regularised incomplete beta function.
     """
-
-    def tail(count: int, size: int) -> float:
-        return 1.0 if count <= 0 else 0.0 if count > size else float(bdtrc(count - 1, size, rate))
-
     early = slack * level * (share if rest else 1.0)
-    stop = recompute.first(lambda count: tail(count, n) <= early, n + 1)
+    stop = recompute.first(lambda count: _tail(count, n, rate) <= early, n + 1)
     if ones >= stop:
         return 1.0
     if rest == 0:
@@ -191,10 +192,10 @@ def _level_after(
             1.0,
             np.where(needed > rest, 0.0, bdtrc(np.clip(needed - 1, 0, rest), rest, rate)),
         )
-        return tail(stop, n) + float(masses @ np.maximum(later, KEPT * level))
+        return _tail(stop, n, rate) + float(masses @ np.maximum(later, KEPT * level))
 
     pooled = recompute.first(lambda count: spent(count) <= slack * level, n + rest + 1)
-    return max(KEPT * level, tail(pooled - ones, rest))
+    return max(KEPT * level, _tail(pooled - ones, rest, rate))
 
 
 def _unequal_after(
@@ -204,20 +205,16 @@ def _unequal_after(
 
     The level is the sum of two binomial tails and what is kept.
     """
-
-    def tail(count: int, size: int) -> float:
-        return 1.0 if count <= 0 else 0.0 if count > size else float(bdtrc(count - 1, size, rate))
-
     early = slack * level * (share if rest else 1.0)
-    stop = recompute.first(lambda count: tail(count, n) <= early, n + 1)
+    stop = recompute.first(lambda count: _tail(count, n, rate) <= early, n + 1)
     if ones >= stop:
         return 1.0
     if rest == 0:
         return 0.0
     kept, both = KEPT * level, n + rest
-    left = slack * level - kept - tail(stop, n)
-    pooled = recompute.first(lambda count: tail(count, both) <= left, both + 1)
-    return min(max(kept, tail(pooled - ones, rest)), MOST_UNEQUAL)
+    left = slack * level - kept - _tail(stop, n, rate)
+    pooled = recompute.first(lambda count: _tail(count, both, rate) <= left, both + 1)
+    return min(max(kept, _tail(pooled - ones, rest, rate)), MOST_UNEQUAL)
 
 
 register(

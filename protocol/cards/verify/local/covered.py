@@ -1,4 +1,4 @@
-"""Decide again which owners and groups a campaign's card covers: by its plan, and by who left."""
+"""Verify which owners and groups a campaign's card covers: by its plan, and by who left."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Decide again a certificate that holds at several levels of coverage, from the same reports.
+"""Verify a certificate that holds at several levels of coverage, from the same reports.
 
 Every level is a certificate of its own, decided by the rules of its method. What they promise
 together follows from their alphas and deltas alone:

@@ -1,4 +1,4 @@
-"""Decide a pairs certificate again: the stages of every label, and the levels they had."""
+"""Verify a pairs certificate: the stages of every label, and the levels they had."""
 
 import math
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Decide the card of a local-DP campaign again: the clauses that all methods share.
+"""Verify the card of a local-DP campaign: the clauses that all methods share.
 
 Each method registers rules for the clauses that only its own certificates have.
 """
@@ -27,7 +27,7 @@ from confide.protocol.errors import BadInput
 
 @dataclass(frozen=True)
 class LocalRules:
-    """The rules by which certificates of one method are decided again.
+    """The rules by which certificates of one method are verified.
 
     `channels` are those that a variant may use; `evidence` recomputes what follows from a
     certificate's numbers when so many reports may be false; `planned` tells whether certificates

@@ -1,4 +1,4 @@
-"""The stages in which thresholds are tested, and that nobody left out a stage that it failed.
+"""Verify the stages in which thresholds were tested: none that failed may be left out.
 
 A test that may skip what it failed starts again at its whole delta. Levels, and parts taken
 together, are tested by the same stages, so each says what the others were asked. A part with

@@ -1,4 +1,4 @@
-"""Decide again a certificate whose records are divided into parts with a threshold each."""
+"""Verify a certificate whose records are divided into parts with a threshold each."""
 
 from collections.abc import Callable, Iterator
 
@@ -21,7 +21,7 @@ Evidence = Callable[[Layer, int], Iterator[Finding]]
 def stratified(
     formal: Layer, by: str, *, together: bool, evidence: Evidence, max_corrupt: int
 ) -> Iterator[Finding]:
-    """Check every part as a certificate of its own, and what the whole says of its parts.
+    """Check every part as a separate certificate, and what the card says about all parts.
 
     A joint delta is divided evenly between the parts. Classes are the labels of the card, and all
     reports test each; owners and groups have reports of their own. Where parts are taken together,
