@@ -53,9 +53,9 @@ def asked(package: Path, name: str) -> Plan:
         return replace(found, terms=replace(TrainingTerms.of(found.terms), **STEP))
     numbers = name.startswith("numbers ")
     network = described(name.removeprefix("numbers "), features=4, outputs=1 if numbers else 3)
-    terms = replace(TERMS, **network, **STEP, **(SPAN if numbers else {}))
-    score = {"labels": 0, "score": "absolute-residual bound=5"} if numbers else {}
-    return replace(TRAINING, terms=terms, **score)
+    span: dict[str, Any] = SPAN if numbers else {}
+    score: dict[str, Any] = {"labels": 0, "score": "absolute-residual bound=5"} if numbers else {}
+    return replace(TRAINING, terms=replace(TERMS, **network, **STEP, **span), **score)
 
 
 def moved_by_one(plan: Plan, engine: str, folder: Path) -> float:
