@@ -37,7 +37,9 @@ STEP: dict[str, Any] = {
     "batch": 1.0,
     "learning_rate": RATE / CLIP,
 }
-CNN, SPAN = "cnn image=1,2,2 channels=4", {"target_low": -1.0, "target_high": 2.0}
+CNN = "cnn image=1,2,2 channels=4"
+SPAN: dict[str, Any] = {"target_low": -1.0, "target_high": 2.0}
+NUMBERS: dict[str, Any] = {"labels": 0, "score": "absolute-residual bound=5"}
 
 
 @pytest.fixture(scope="module")
@@ -54,8 +56,7 @@ def asked(package: Path, name: str) -> Plan:
     numbers = name.startswith("numbers ")
     network = described(name.removeprefix("numbers "), features=4, outputs=1 if numbers else 3)
     terms = replace(TERMS, **network, **STEP, **(SPAN if numbers else {}))
-    score = {"labels": 0, "score": "absolute-residual bound=5"} if numbers else {}
-    return replace(TRAINING, terms=terms, **score)
+    return replace(TRAINING, terms=terms, **(NUMBERS if numbers else {}))
 
 
 def moved_by_one(plan: Plan, engine: str, folder: Path) -> float:
