@@ -39,6 +39,7 @@ sampling-rate = 0.5
 momentum = 0.5
 averaged-rounds = 1
 centre = 0.5
+loss-share = 0.2
 
 [[calibration]]
 campaign = "{calibration}"
@@ -75,11 +76,12 @@ def spaced(text: str) -> str:
 
 
 def _taken_to_a_card(operator: Operator, owner: Owner, server: Running) -> str:
-    """Train, list the model, and calibrate it; return its name. The command ends in between, and
-    says what to type."""
+    """Train, list the model, and calibrate it; return its name. The command shows a noised error
+    rate of every round, ends in between, and says what to type."""
     with operator.running() as process:
         _contribute(owner, server, operator.campaign("network: training:federated-averaging"))
         assert process.wait(timeout=SECONDS) == 0, operator.log.read_text()
+    assert "2 of 2 rounds done; round 2 began with" in spaced(operator.log.read_text())
     name = hashlib.sha256((operator.out / "model.onnx").read_bytes()).hexdigest()
     assert f"`confide-client allow model {name}`" in spaced(operator.log.read_text())
     assert len(operator.place.store.campaigns()) == 1
@@ -91,6 +93,7 @@ def _taken_to_a_card(operator: Operator, owner: Owner, server: Running) -> str:
     card = read_card(operator.out / f"{calibration['campaign'].replace(':', '-')}.card.json")
     assert [found.clause for found in verify(card, key=PUBLIC) if not found.holds] == []
     assert card.formal["chain"]["epsilon_calibration"] == 4.0
+    assert 0.7 < card.formal["chain"]["epsilon_loss"] <= 0.8
     assert 3.5 < card.formal["chain"]["epsilon_train"] <= 4.0
     assert card.formal["released"]["model"] == name
     return name
