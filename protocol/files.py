@@ -36,6 +36,14 @@ def write_whole(path: Path, content: str | bytes, *, mode: int = 0o644) -> None:
         os.replace(made, path)
 
 
+def check_writable(path: Path) -> None:
+    """Refuse a file that cannot be written there, before anything is computed."""
+    if not path.parent.is_dir():
+        raise BadInput(f"cannot write {path}: its folder does not exist")
+    if path.is_dir():
+        raise BadInput(f"cannot write {path}: it is a folder")
+
+
 def make_folder(path: Path) -> None:
     """Make a folder for results, if it is missing."""
     try:

@@ -50,7 +50,7 @@ def check_engine(name: str) -> None:
 
 
 def engines_of(choice: str) -> tuple[str, ...]:
-    """The engines that a choice stands for, in the order in which they are tried."""
+    """The engines of a choice, in the order in which they are tried."""
     check_engine(choice)
     return _TRIED.get(choice, (choice,))
 

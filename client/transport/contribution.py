@@ -156,7 +156,7 @@ class Contribution:
             self.tell(f"round {number}{known}: answered, and the aggregator holds it")
 
     def _ask(self, query: bytes, drawn: bool) -> None:
-        """Raise Withheld if the policy, as it is now, does not let a drawn answer leave.
+        """Raise Withheld if the current policy does not let a drawn answer leave.
 
         It is asked before every try. Declining is always allowed.
         """

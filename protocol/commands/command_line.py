@@ -4,17 +4,21 @@ Help is the same text on a terminal of 80 columns and in a pipe.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
 from importlib import import_module
 from types import MappingProxyType
-from typing import Any
+from typing import Any, get_type_hints
 
 import click
 import typer
 from typer.core import TyperCommand, TyperGroup
+from typer.models import ArgumentInfo
 
 from confide.protocol.version import CODE_VERSION
 
 NO_PLACES: Mapping[str, str] = MappingProxyType({})
+# A list of commands has the first sentence of each, however long it is.
+_SENTENCE = 1_000
 
 
 def _show_version(context: click.Context, _: click.Parameter, asked: bool) -> None:
@@ -50,6 +54,21 @@ class _Context(click.Context):
 class _Command(TyperCommand):
     context_class = _Context
 
+    def __init__(self, *args: Any, **given: Any) -> None:
+        super().__init__(*args, **given)
+        # Since click 8.5 an argument has a help of its own, which typer 0.20 leaves empty.
+        hints = get_type_hints(self.callback, include_extras=True)
+        for parameter in self.params:
+            for info in getattr(hints.get(str(parameter.name)), "__metadata__", ()):
+                if isinstance(info, ArgumentInfo):
+                    parameter.help = info.help
+
+    def format_arguments(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Nothing: typer lists arguments before the options."""
+
+    def get_short_help_str(self, limit: int = 0) -> str:
+        return super().get_short_help_str(_SENTENCE)
+
 
 class _Group(TyperGroup):
     context_class = _Context
@@ -63,6 +82,22 @@ class _Group(TyperGroup):
         if cmd_name in self.places and cmd_name not in self.commands:
             self.commands[cmd_name] = _load(self.places[cmd_name], cmd_name)
         return super().get_command(ctx, cmd_name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            # Click and typer look for the nearest among commands that are loaded.
+            near = get_close_matches(args[0], self.list_commands(ctx), n=1)
+            if not near:
+                raise
+            said = f"{error.message} Did you mean {near[0]!r}?"
+            raise click.UsageError(said, ctx) from None
+
+    def get_short_help_str(self, limit: int = 0) -> str:
+        return super().get_short_help_str(_SENTENCE)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         found = super().get_params(ctx)
@@ -93,6 +128,7 @@ class CommandLine(typer.Typer):
             cls=type("_Group", (_Group,), {"places": places}),
             help=help,
             no_args_is_help=True,
+            suggest_commands=False,
             rich_markup_mode=None,
             pretty_exceptions_enable=False,
         )

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confide.protocol.errors import BadInput
-from confide.protocol.files import write_whole
+from confide.protocol.files import check_writable, write_whole
 
 Array = NDArray[Any]
 
@@ -120,10 +120,7 @@ def check_place(path: Path, *, inputs: Sequence[Path | None]) -> None:
         raise BadInput(
             f"{path} ends in {path.suffix or 'nothing'!r}; accepted: {', '.join(WRITERS)}"
         )
-    if not path.parent.is_dir():
-        raise BadInput(f"cannot write {path}: its folder does not exist")
-    if path.is_dir():
-        raise BadInput(f"cannot write {path}: it is a folder")
+    check_writable(path)
     taken = [one for one in inputs if one is not None and one.resolve() == path.resolve()]
     if taken:
         raise BadInput(f"{path} is also read; accepted is another file for what is predicted")

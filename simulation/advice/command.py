@@ -14,7 +14,7 @@ from rich.table import Table
 from confide.protocol.commands.option_groups import grouped
 from confide.protocol.commands.terminal import clear_errors, columns
 from confide.protocol.errors import BadInput
-from confide.protocol.files import write_whole
+from confide.protocol.files import check_writable, write_whole
 from confide.protocol.scores.registry import find_score
 from confide.simulation.advice.advise import Advice, Option, advise
 from confide.simulation.advice.curves import assumed
@@ -32,12 +32,14 @@ class AskedOptions:
         0.1
     )
     failure_probability: Annotated[
-        float, typer.Option(help="probability, over calibration, that the promise fails")
+        float, typer.Option(help="probability that the promise fails")
     ] = 0.1
     epsilon: Annotated[float | None, typer.Option(help="privacy loss allowed a record")] = None
     size: Annotated[
         float | None,
-        typer.Option(help="mean set size wanted; alone, the least epsilon for it is taken"),
+        typer.Option(
+            help="mean set size wanted; without --epsilon, the least epsilon for it is taken"
+        ),
     ] = None
     score: Annotated[str, typer.Option(help="best: the one with the smallest sets; or a name")] = (
         BEST
@@ -76,7 +78,8 @@ class CurveOptions:
         ),
     ] = None
     data: Annotated[
-        Path | None, typer.Option(help="npz with probs (n, K) and labels (n,) of your own")
+        Path | None,
+        typer.Option(help="your own npz, csv or parquet with label and probabilities p0, p1, ..."),
     ] = None
 
     @property
@@ -117,6 +120,8 @@ def advise_command(*, asked: AskedOptions, curve: CurveOptions, output: OutputOp
             from confide.simulation.advice.picture import check_picture
 
             check_picture(output.picture)
+        if output.json_file is not None:
+            check_writable(output.json_file)
         population = curve.population
         if output.simulated and question.records >= len(population):
             raise BadInput(

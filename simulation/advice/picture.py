@@ -7,7 +7,7 @@ from typing import Any
 from matplotlib import pyplot as plt
 
 from confide.protocol.errors import BadInput
-from confide.protocol.files import write_whole
+from confide.protocol.files import check_writable, write_whole
 from confide.simulation.advice.advise import Advice, ScoreCurves
 from confide.simulation.advice.candidates import CANDIDATES, Case
 from confide.simulation.data.population import Predictions
@@ -23,8 +23,7 @@ def check_picture(file: Path) -> None:
     """Refuse a file that no picture can be written to, before anything is computed."""
     if file.suffix not in FORMATS:
         raise BadInput(f"picture {file} ends in {file.suffix!r}; accepted: {', '.join(FORMATS)}")
-    if not file.parent.is_dir():
-        raise BadInput(f"cannot write {file}: its folder does not exist")
+    check_writable(file)
 
 
 def write_picture(advice: Advice, population: Predictions, file: Path) -> None:

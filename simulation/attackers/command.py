@@ -16,7 +16,8 @@ from confide.simulation.data.population import Predictions, embedded, predicted
 attack = CommandLine(__doc__)
 
 Data = Annotated[
-    Path | None, typer.Option(help="npz with probs (n, K) and labels (n,); default: the embedded")
+    Path | None,
+    typer.Option(help="npz, csv or parquet with label and p0, p1, ...; default: the embedded"),
 ]
 Epsilon = Annotated[float, typer.Option(help="the epsilon that is claimed")]
 
@@ -115,7 +116,7 @@ def inference_command(
         int | None, typer.Option(help="repeatable noise; default: the operating system's")
     ] = None,
 ) -> None:
-    """A lower bound on epsilon from telling neighbours apart; status 1 if it is above the claim."""
+    """A lower bound on epsilon by telling neighbours apart; status 1 if it is above the claim."""
     from confide.protocol.exact.sampling import SeededEntropy, os_entropy
     from confide.simulation.attackers.inference import infer
 

@@ -26,6 +26,7 @@ from confide.protocol.exact.sampling import SeededEntropy
 from confide.protocol.plan import Plan, sign_plan
 from confide.protocol.scores.registry import find_score
 from confide.protocol.simulated.settings import ALWAYS, EMBEDDED_MODEL, SIMULATION_KEY
+from confide.simulation.attackers.lies import LYING
 from confide.simulation.data.population import Predictions
 from confide.simulation.planning import plan as make_plan
 
@@ -52,6 +53,7 @@ class Wired:
     max_corrupt: int = 0
 
     def __post_init__(self) -> None:
+        check_choice("method", self.method.partition(":")[0], LYING)
         if self.times < 1:
             raise BadInput(f"times is {self.times}; accepted are numbers from 1")
         if not OWNERS <= self.n <= len(self.population):

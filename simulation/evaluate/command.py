@@ -14,7 +14,7 @@ from rich.progress import Progress
 
 from confide.protocol.commands.option_groups import grouped
 from confide.protocol.commands.terminal import INTERRUPTED, clear_errors, printable
-from confide.protocol.errors import BadInput
+from confide.protocol.files import check_writable
 from confide.protocol.scores.registry import find_score
 from confide.protocol.simulated.settings import SIMULATION_KEY
 from confide.simulation.advice.hint import hint
@@ -76,8 +76,8 @@ def evaluate_command(
         model.check(shared, given)
         full_data.check(shared, model)
         for file in (full_data.card_file, shared.json_file):
-            if file not in (None, "-") and not Path(str(file)).parent.is_dir():
-                raise BadInput(f"cannot write {file}: its folder does not exist")
+            if file not in (None, "-"):
+                check_writable(Path(str(file)))
         records: Any
         setting: Repeated
         if shared.on_training_records:

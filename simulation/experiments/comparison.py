@@ -8,10 +8,11 @@ from confide.simulation.evaluate.repeated import Row
 from confide.simulation.experiments.reports.summary import mean_interval, text
 from confide.simulation.experiments.results import Results
 
-# What names a cell to a reader; two results may hold the same cells under other numbers.
-PLACE = ("where", "population", "n", "method", "score", "epsilon", "alpha", "failure_probability")
-# What only says who ran it.
-OF_RUNS = ("experiment", "cell", "cell_name", "version", "commit")
+# What names a cell to a reader; two results may hold the same cells under other numbers, and from
+# elsewhere: what differs in settings is told before.
+PLACE = ("population", "n", "method", "score", "epsilon", "alpha", "failure_probability")
+# What only says who ran it, where, and by which seeds.
+OF_RUNS = ("experiment", "cell", "cell_name", "version", "commit", "where", "split_seed", "seed")
 COMPARED = ("coverage", "mean_size", "certified_level", "exact_epsilon")
 
 

@@ -157,11 +157,32 @@ def test_plans_of_a_seed_are_the_same_in_every_run() -> None:
     deployed = config | {"key-file": "aggregator.key"}
     with pytest.raises(BadInput, match="model is ''; accepted is the SHA-256"):
         make_plans(deployed, run=1)
+    with pytest.raises(BadInput, match="shuffler is 'key', and nodes answer to a SuperLink"):
+        make_plans(config | {"shuffler": "key"}, run=1)
     with pytest.raises(BadInput, match="seed is 1 with a key-file"):
         make_plans(deployed | {"seed": 1}, run=1)
     assert (
         make_plans(deployed | {"model": "ab" * 32}, run=1)["bits:certified"].model == b"\xab" * 32
     )
+
+
+@pytest.mark.parametrize(
+    ("campaigns", "given"),
+    [
+        ("labels:certified central:trusted", {"mixture": "planned"}),
+        ("pairs:class-conditional bits:per-owner", {"guarantee": "marginal"}),
+        ("labels:certified", {"joint": True}),
+    ],
+)
+def test_a_promise_that_no_campaign_of_a_run_makes_is_refused(
+    campaigns: str, given: dict[str, Any]
+) -> None:
+    """A run configuration has every setting; with one campaign that makes the promise it passes."""
+    config = run_defaults() | {"campaigns": campaigns} | given
+    with pytest.raises(BadInput, match=f"{next(iter(given))} is given, which .* does not use"):
+        make_plans(config, run=1)
+    more = {"campaigns": f"{campaigns} bits:certified labels:class-conditional"}
+    assert len(make_plans(config | more, run=1)) >= 3
 
 
 def test_a_chain_that_owners_would_decline_is_refused_before_anybody_pays(

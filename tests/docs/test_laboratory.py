@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from confide.simulation.data.synthetic import SPREAD
 from confide.simulation.experiments.cell_trial import LEAST_TESTED
 from confide.simulation.experiments.runner import BLOCK
 from confide.simulation.scale.arrivals import Daily
-from confide.simulation.scale.capacity import DIRECTORY_SECONDS, USED, capacity
+from confide.simulation.scale.capacity import DIRECTORY_SECONDS, USED, capacity, held
 from confide.simulation.scale.costs import MEASURED, Costs, read_costs
 from confide.simulation.scale.queueing import CONNECTIONS, LONGEST_PAUSE, PATIENCE, PLACES
 from tests.support.repository.pages_of_docs import says
@@ -58,13 +59,25 @@ def test_the_plan_is_the_computed_one(costs: dict[str, Costs]) -> None:
     assert rows("scale.md", "phones") == found
 
 
+def visits(each: Costs, processes: int) -> float:
+    """The most visits a second of one campaign with so many processes."""
+    return min(processes / each.visit, 1 / held(each, visits=1, processes=processes))
+
+
 def test_what_breaks_first_is_the_computed_one(costs: dict[str, Costs]) -> None:
-    """scale.md: the owners whose enrolment takes a processor, and how long a restart reads."""
+    """scale.md: the owners whose enrolment takes a processor, how long a restart reads, the tally,
+    and the processes beyond which more of them take fewer visits."""
     owners = {name: DIRECTORY_SECONDS / each.directory for name, each in costs.items()}
     assert says("scale.md", f"{owners['postgres']:,.0f} on PostgreSQL")
     assert says("scale.md", f"{owners['sqlite']:,.0f} on SQLite")
     large, small = (costs["postgres"].foreign * phones for phones in (1e8, 1e6))
     assert says("scale.md", f"{large / 60:.0f} minutes at 1e8, {small:.0f} seconds at 1e6")
+    assert 0.45 < costs["postgres"].tally * 1e8 / 3_600 < 0.55
+    assert says("scale.md", "**The tally**, half an hour for 1e8 messages")
+    counts = range(1, 33)
+    most = {name: max(counts, key=partial(visits, each)) for name, each in costs.items()}
+    assert most == {"sqlite": 20, "postgres": 13}
+    assert says("scale.md", "beyond thirteen processes on PostgreSQL, and twenty on SQLite")
     assert says("scale.md", f"beyond {PLACES:,} open calls")
     assert says("scale.md", f"connections beyond {CONNECTIONS:,}")
     assert says("scale.md", f"pauses up to {LONGEST_PAUSE:.0f} seconds")

@@ -48,9 +48,9 @@ def test_owners_that_cheat_are_refused_or_count_for_what_they_are(
     place: Place, shuffler: ShufflerPlace, tmp_path: Path
 ) -> None:
     """Unknown tokens, reports of another size or unsealed, more than an owner has records, and the
-    same again: refused, or counted once. Reports that do not open hide nobody and are not counted,
-    in the round and in the plan's crowd; the card says how many there were, warns, and still
-    verifies."""
+    same again, under a second name too: refused, or counted once. Reports that do not open hide
+    nobody and are not counted, in the round and in the plan's crowd; the card says how many there
+    were, warns, and still verifies."""
     plan = shuffler.plan(crowd=700, variant="one-shot", minimum_owners=2)
     campaign = place.campaign(plan, owners=1)
     running = shuffler.relay(place.serve().port, campaign, owners=2)
@@ -70,6 +70,8 @@ def test_owners_that_cheat_are_refused_or_count_for_what_they_are(
     first = reports(shuffler, plan, 400)
     assert hand.receipt(first, last=False) == ("OK", 400, 0)
     assert hand.receipt(first, last=False) == ("OK", 0, 400)
+    again = Wire(running, campaign, shuffler.enrol("cheat-again", records=600))
+    assert again.receipt(first, last=False) == ("OK", 0, 400)
     assert hand.submit(reports(shuffler, plan, 101)) == "SURPLUS"
     last = reports(shuffler, plan, 100)
     assert hand.receipt(last) == ("OK", 100, 0)

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 # in marks and dashes, for print without colours.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKS, DASHES = "osD^vPX", ("-", "--", "-.", ":")
+# The most inches that a letter of the legend takes, and the mark before a name with its margins.
+LETTER, LEGEND_MARK = 0.075, 0.9
+SHARE = "share of trivial"
 Measure = Callable[[CellSummary], Interval | float | None]
 MEASURES: dict[str, Measure] = {
     "coverage": lambda one: one.coverage,
@@ -22,7 +25,7 @@ MEASURES: dict[str, Measure] = {
     "certified level": lambda one: one.level,
     "exact epsilon": lambda one: one.epsilon,
     "epsilon, with\na shuffler only": lambda one: one.shuffled,
-    "share of trivial": lambda one: None if one.trivial is None else one.trivial.middle,
+    SHARE: lambda one: None if one.trivial is None else one.trivial.middle,
 }
 
 
@@ -85,13 +88,16 @@ def _figure(cells: list[CellSummary]) -> "Figure":
             _panel(axes, here, measure, grid=grid)
             if name == "coverage":
                 axes.axhline(1 - cells[0].row["alpha"], color="black", linewidth=1)
+            if name == SHARE:
+                axes.set_ylim(-0.03, 1.03)
             if column == 0:
                 axes.set_ylabel(name)
         if n is not None:
             drawn[0, column].set_title(f"n = {n:,}")
         drawn[-1, column].set_xlabel("n" if grid.by_size else "epsilon asked for")
     handles, labels = drawn[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(3, len(labels)))
+    beside = max(1, int(figure.get_figwidth() / (LEGEND_MARK + LETTER * max(map(len, labels)))))
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(beside, len(labels)))
     trials = max(one.trials for one in cells)
     figure.suptitle(
         f"{cells[0].row['population']}: means of {trials} trials with 95 % confidence bands; "

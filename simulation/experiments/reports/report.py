@@ -22,11 +22,15 @@ PAGE = """<!doctype html>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{title}</title>
 <style>{style}
+body {{ max-width: 80rem; }}
+p {{ max-width: 60rem; }}
 .scroll {{ overflow-x: auto; }}
+.scroll table {{ font-size: .9rem; }}
 .scroll td, .scroll th {{ display: table-cell; width: auto; white-space: nowrap;
   padding: .3rem .8rem .3rem 0; border-bottom: 1px solid #ccc; }}
+.scroll th {{ white-space: normal; overflow-wrap: normal; }}
 .scroll tr {{ display: table-row; }}
-.scroll svg {{ max-width: 100%; height: auto; min-width: 30rem; }}
+.scroll svg {{ width: auto; max-width: 100%; height: auto; min-width: 30rem; }}
 </style>
 <h1>{title}</h1>
 <p>{about}</p>

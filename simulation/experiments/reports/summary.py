@@ -66,7 +66,7 @@ def _summary(rows: list[Row]) -> CellSummary:
         epsilon=_mean(_values(ran, "exact_epsilon")),
         shuffled=max(_values(ran, "shuffle_epsilon"), default=None),
         least_owner=_mean(_values(ran, "least_owner_coverage")),
-        reason=max(set(reasons), key=reasons.count) if reasons else None,
+        reason=max(reasons, key=reasons.count, default=None),
     )
 
 

@@ -2,7 +2,10 @@ from collections.abc import Generator
 
 import pytest
 
-from confide.aggregator.campaigns.driver import Running, run_procedure
+from confide.aggregator.campaigns.admission import Sent
+from confide.aggregator.campaigns.driver import Running, run_campaign, run_procedure
+from confide.protocol.errors import BadInput
+from tests.support.cards.shuffled_plans import SHUFFLED
 
 
 def adding(rounds: int) -> Generator[str, int, int]:
@@ -47,3 +50,13 @@ def test_a_procedure_goes_on_where_a_tally_was_missing() -> None:
         running.proceed(tallies)
     assert running.proceed(tallies) == 111
     assert asked == [0, 1, 2, 2]
+
+
+def test_owners_who_are_asked_directly_get_no_shuffled_plan() -> None:
+    """Over Flower, or in process, nobody mixes reports: such a plan ends before it is sent."""
+
+    def ask(query: bytes) -> list[Sent]:
+        pytest.fail("an owner is asked")
+
+    with pytest.raises(BadInput, match=r"names a shuffler.*`confide-aggregator serve`"):
+        run_campaign(SHUFFLED, ask)

@@ -181,6 +181,9 @@ def test_unusable_arrays_are_refused_with_the_reason(
     np.savez(tmp_path / "r.npz", allow_pickle=True, **(arrays | changed))
     with pytest.raises(BadInput, match=says):
         read_records(tmp_path / "r.npz")
+    (tmp_path / "r.npz").write_bytes(b"text")
+    with pytest.raises(BadInput, match=r"cannot be read: it is no npz file; accepted"):
+        read_records(tmp_path / "r.npz")
 
 
 @pytest.mark.parametrize(

@@ -36,3 +36,29 @@ def test_fields_of_a_group_are_options_of_the_command() -> None:
     shown = runner.invoke(app, ["draw", "--help"]).output
     assert "Draw a box." in shown
     assert "in columns" in shown
+
+
+def test_help_has_what_arguments_are_and_whole_sentences() -> None:
+    """Once for each argument; the list of commands says all of a sentence that takes two lines."""
+
+    def show(where: Annotated[str, typer.Argument(help="which drawer")]) -> None:
+        """Show everything that was ever put into a drawer of this box, in the order of its days."""
+
+    app = CommandLine("boxes")
+    app.command("show")(show)
+    app.command("other")(lambda: None)
+    runner = CliRunner()
+    listed = " ".join(runner.invoke(app, ["--help"]).output.split())
+    assert "put into a drawer of this box, in the order of its days." in listed
+    assert runner.invoke(app, ["show", "--help"]).output.count("which drawer  [required]") == 1
+
+
+def test_a_command_that_is_mistyped_is_suggested_once_without_loading_others() -> None:
+    """Also one that would be loaded when it is asked for."""
+    app = CommandLine("boxes", {"show": "nowhere:show"})
+    app.command("other")(lambda: None)
+    for typed, meant in (("shwo", "show"), ("othre", "other")):
+        found = CliRunner().invoke(app, [typed])
+        assert found.exit_code == 2
+        assert found.output.count(f"Did you mean '{meant}'?") == 1
+    assert "Did you mean" not in CliRunner().invoke(app, ["zzz"]).output

@@ -135,7 +135,8 @@ def test_the_command_advises_and_writes(file: Path, tmp_path: Path) -> None:
     assert simulated["labels:certified"] is None
     assert 1.5 < simulated["bits:certified"] < 6
     assert picture.read_text().lstrip().startswith("<?xml")
-    assert "an assumption" in command("--records", "500", "--epsilon", "4", "--classes", "3").output
+    few = "--records", "500", "--epsilon", "4", "--classes", "3", "--score", "raps"
+    assert "an assumption" in command(*few).output
 
 
 @pytest.mark.parametrize(
@@ -146,6 +147,10 @@ def test_the_command_advises_and_writes(file: Path, tmp_path: Path) -> None:
         (["--records", "500", "--epsilon", "-1"], "epsilon"),
         (["--records", "500", "--epsilon", "1", "--score", "nonsense"], "score is"),
         (["--records", "500", "--epsilon", "1", "--picture", "x.gif"], "accepted: .svg"),
+        (
+            ["--records", "500", "--epsilon", "1", "--json", "no/x.json"],
+            "its folder does not exist",
+        ),
         (["--records", "20000", "--epsilon", "1", "--simulate"], "accepted are fewer"),
         (["--records", "500", "--epsilon", "1", "--classes", "7", "--data", "FILE"], "has 6"),
     ],

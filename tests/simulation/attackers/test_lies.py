@@ -114,6 +114,7 @@ def test_the_command_shows_lies_and_the_wire() -> None:
         (["lies", "--share", "2"], "share is 2"),
         (["lies", "--method", "central"], "method is"),
         (["wire", "nonsense"], "attack is"),
+        (["wire", "--method", "central"], "method is 'central'; accepted: bits, labels"),
         (["wire", "--n", "1"], "n is 1"),
     ):
         refused = CliRunner().invoke(app, ["attack", *words])

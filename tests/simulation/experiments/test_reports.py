@@ -8,8 +8,13 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from confide.simulation.cli import app
-from confide.simulation.experiments.reports.summary import mean_interval, share_interval
-from confide.simulation.experiments.results import RESULTS
+from confide.simulation.experiments.reports.pictures import figures
+from confide.simulation.experiments.reports.summary import (
+    mean_interval,
+    share_interval,
+    summaries,
+)
+from confide.simulation.experiments.results import RESULTS, read_results
 from tests.support.programs.experiments import CELLS, SMALL, run, written
 
 
@@ -45,6 +50,24 @@ def test_a_report_is_one_page_with_pictures_beside_it(results: Path, tmp_path: P
     assert not re.search(r"shuffled", page)
     assert page.count("with a shuffler only") >= 2
     assert (tmp_path / "a" / "report.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_every_name_of_the_legend_is_in_the_picture(results: Path) -> None:
+    """Also in a narrow one, of a single size."""
+    for figure in figures(summaries(read_results(results).rows)).values():
+        figure.draw_without_rendering()
+        box = figure.legends[0].get_window_extent()
+        assert box.x0 >= 0
+        assert box.x1 <= figure.bbox.width
+
+
+def test_of_reasons_that_are_as_frequent_the_first_stands(results: Path) -> None:
+    """Whatever the process: the same results give the same page in every one."""
+    row, found = read_results(results).rows[0], set[bool]()
+    for name in map(str, range(20)):
+        rows = [row | {"trial": trial, "reason": name * (trial + 1)} for trial in range(9)]
+        found.add(summaries(rows)[0].reason == name)
+    assert found == {True}
 
 
 def test_a_title_cannot_leave_its_place(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 from confide.protocol.errors import BadInput
 from confide.simulation.experiments import cells as cells_module
 from confide.simulation.experiments.cell_trial import MEASURES
+from confide.simulation.experiments.comparison import compared
 from confide.simulation.experiments.experiment import read_experiment
 from confide.simulation.experiments.journal import NAME, open_journal
 from confide.simulation.experiments.results import RESULTS, TIMINGS, read_results
@@ -185,6 +186,9 @@ stragglers = 0.5
     assert there["exact_epsilon"] == here["exact_epsilon"]
     assert abs(here["coverage"] - there["coverage"]) < 0.1
     assert {name: there[name] for name in MEASURES} == {name: clients[name] for name in MEASURES}
+    both = (read_results(tmp_path / name) for name in ("there", "clients"))
+    told = ["setting where: 'flower' in A, 'client' in B", "1 of 1 cells have the same trials"]
+    assert compared(*both).lines == told
     assert json.loads((tmp_path / "there" / NAME).read_text())["trial"] == 0
 
 
