@@ -4,6 +4,7 @@ The rows describe and prove nothing: the threshold was chosen by the same report
 """
 
 import logging
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -20,6 +21,8 @@ LEAST_SHOWN = 100
 DELTA_OF_AVERAGES = 0.1
 # From this share on, owners that left, or never came, are worth a warning.
 WARNED = 0.05
+# What is missing of a slice may be chance up to so many standard deviations.
+CHANCE = 4.0
 
 Row = dict[str, Any]
 
@@ -74,14 +77,15 @@ class Departure:
         return "; ".join(said)
 
 
-def absent(came: int, expected: float) -> float:
-    """The share of the expected reports that did not come; 0 if none are expected."""
-    return max(0.0, 1 - came / expected) if expected else 0.0
+def absent(came: int, *, records: int, share: float) -> float:
+    """The share of the reports expected of a slice that did not come; 0 where it may be chance.
 
-
-def _share(query: Query) -> float:
-    """The share of the records that a query asks."""
-    return float(query.stop - query.start)
+    A record is in a slice with the probability that is the slice's share of the records.
+    """
+    expected = records * share
+    short = expected - came
+    chance = CHANCE * math.sqrt(expected * (1 - share))
+    return short / expected if short > chance else 0.0
 
 
 class _Round(NamedTuple):
@@ -132,7 +136,8 @@ class OwnerRecord:
         asked, first, last = self.rounds[0].query, self.rounds[0].reports, self.rounds[-1].reports
         left = sum(count for key, count in first.items() if not last.get(key))
         came = sum(first.values())
-        return Departure(left / max(came, 1), absent(came, self.expected * _share(asked)))
+        never = absent(came, records=self.expected, share=float(asked.stop - asked.start))
+        return Departure(left / max(came, 1), never)
 
     def rows(self, certificate: Certificate) -> list[Row]:
         """Every owner by number: its reports in each round, and its own lower bound of coverage.

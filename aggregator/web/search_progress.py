@@ -112,8 +112,10 @@ def departure(store: Store, one: views.Overview) -> Departure | None:
     left = left_since_first(store.engine, one.id)
     if left is None:
         return None
-    first = views.rounds(store.engine, one)[0]
-    return Departure(left, absent(first.reports, first.expected))
+    first, records = views.rounds(store.engine, one)[0], one.plan.expected_records
+    return Departure(
+        left, absent(first.reports, records=records, share=min(1.0, first.expected / records))
+    )
 
 
 def _tallies(

@@ -11,7 +11,7 @@ from scipy.stats import beta
 
 from confide.aggregator.campaigns.admission import Sent
 from confide.aggregator.campaigns.driver import run_campaign
-from confide.aggregator.campaigns.owner_record import OwnerRecord
+from confide.aggregator.campaigns.owner_record import OwnerRecord, absent
 from confide.aggregator.procedures.bits import procedure as bits
 from confide.protocol.cards.page import card_article
 from confide.protocol.cards.verify.card import verify
@@ -102,6 +102,14 @@ PLANS = {
     "bits:per-group": changed(PLAN, variant="per-group", part_floor=900, **BY_WARD),
     "bits:for-every-group": changed(PLAN, variant="for-every-group", part_floor=900, **BY_WARD),
 }
+
+
+def test_what_chance_leaves_out_of_a_slice_is_no_absence() -> None:
+    """Of a slice of 300 expected, 250 may come although everybody is there; of all records not."""
+    assert absent(250, records=6_000, share=0.05) == 0
+    assert absent(200, records=6_000, share=0.05) == pytest.approx(1 / 3)
+    assert absent(5_000, records=6_000, share=1.0) == pytest.approx(1 / 6)
+    assert absent(7_000, records=6_000, share=1.0) == absent(1, records=0, share=1.0) == 0
 
 
 @pytest.mark.parametrize(("expected", "warned"), [(6_000, False), (10_000, True)])

@@ -37,9 +37,7 @@ STEP: dict[str, Any] = {
     "batch": 1.0,
     "learning_rate": RATE / CLIP,
 }
-CNN = "cnn image=1,2,2 channels=4"
-SPAN: dict[str, Any] = {"target_low": -1.0, "target_high": 2.0}
-NUMBERS: dict[str, Any] = {"labels": 0, "score": "absolute-residual bound=5"}
+CNN, SPAN = "cnn image=1,2,2 channels=4", {"target_low": -1.0, "target_high": 2.0}
 
 
 @pytest.fixture(scope="module")
@@ -55,8 +53,9 @@ def asked(package: Path, name: str) -> Plan:
         return replace(found, terms=replace(TrainingTerms.of(found.terms), **STEP))
     numbers = name.startswith("numbers ")
     network = described(name.removeprefix("numbers "), features=4, outputs=1 if numbers else 3)
-    terms = replace(TERMS, **network, **STEP, **(SPAN if numbers else {}))
-    return replace(TRAINING, terms=terms, **(NUMBERS if numbers else {}))
+    span: dict[str, Any] = SPAN if numbers else {}
+    score: dict[str, Any] = {"labels": 0, "score": "absolute-residual bound=5"} if numbers else {}
+    return replace(TRAINING, terms=replace(TERMS, **network, **STEP, **span), **score)
 
 
 def moved_by_one(plan: Plan, engine: str, folder: Path) -> float:
