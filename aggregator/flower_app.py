@@ -170,7 +170,7 @@ class Run:
             write_whole(file.with_suffix(".json"), about_text(about))
 
     def _exported(self, plan: Plan, learned: Learned, backbone: bytes | None) -> bytes:
-        """The model's file: the one that the training ended in, if the run goes on after it."""
+        """The model's file; after a training that the run continues, the trained one."""
         if self._unfinished is None:
             return model_file(plan, learned.weights, backbone=backbone)
         model = self._unfinished.model()
@@ -190,7 +190,7 @@ class Run:
             )
 
     def to_list(self) -> str:
-        """What owners have to do before the chain goes on."""
+        """What owners have to do before the chain continues."""
         assert self._trained is not None
         name = hashlib.sha256(self._trained.model).hexdigest()
         return (
@@ -200,7 +200,7 @@ class Run:
         )
 
     def end(self) -> None:
-        """Forget what was kept for a run that goes on."""
+        """Forget what was kept to continue the run."""
         if self._unfinished is not None:
             self._unfinished.end()
 
@@ -243,7 +243,7 @@ class Run:
     def _measure(
         self, certificate: Certificate, model: bytes, numbered: list[int | None]
     ) -> tuple[Measured, dict[str, list[Row]]]:
-        """Measure a threshold on test records, in all and by owner; nothing in a deployment.
+        """Measure a threshold on test records, overall and by owner; nothing in a deployment.
 
         `numbered` are the numbers of the owners that answered, in the order of cards.
         """

@@ -71,7 +71,7 @@ class Asking:
 
 
 def read_reply(reply: Message) -> bytes | None:
-    """The answer in a reply, or None if Flower or the node says that there is none.
+    """The answer in a reply, or None if Flower or the node reports that there is none.
 
     If the node failed, the answer returned is malformed.
     """

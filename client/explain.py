@@ -50,10 +50,11 @@ def explain(plan: Plan, policy: Policy) -> str:
         [
             f"Campaign {plan.campaign!r}: {found.purpose}, method {plan.method} "
             f"({plan.variant}), {find_score(plan.score).meaning(plan.labels)}",
-            f"Valid {plan.issued:%Y-%m-%d} to {plan.expires:%Y-%m-%d} (UTC). Model "
-            f"{plan.model.hex()}.",
+            f"Valid {plan.issued:%Y-%m-%d} to {plan.expires:%Y-%m-%d} (UTC)."
+            + (f" Model {plan.model.hex()}." if any(plan.model) else ""),
             "",
             found.leaves,
+            *_share(plan),
             "",
             f"Privacy: epsilon {found.epsilon:.4f} a record, whatever it says and whatever it "
             "could have said instead (replace-one).",
@@ -95,6 +96,14 @@ def _shuffling(plan: Plan, *, local: float) -> tuple[str, ...]:
         f"{SHUFFLE_DELTA:g}. Whether the shuffler keeps to it you",
         f"cannot see, so your ledger charges epsilon {local:.4f}.",
     )
+
+
+def _share(plan: Plan) -> tuple[str, ...]:
+    """Explain which records take part, if not all of them do."""
+    if not plan.share:
+        return ()
+    start, stop = plan.share
+    return (f"About {stop - start:.0%} of your records take part; your secret decides which.",)
 
 
 def _chain(plan: Plan) -> tuple[str, ...]:

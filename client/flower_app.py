@@ -73,7 +73,7 @@ def _heard(context: Context, query: bytes) -> tuple[bool, bool]:
 
 
 def _respondent(context: Context, query: bytes, sent: bytes | None) -> Respondent:
-    """Open the owner; `sent` is a model that came with the query, used instead of its own file."""
+    """Open the owner; `sent` is a model that came with the query and replaces the owner's file."""
     node, config = context.node_config, context.run_config
     if "home" in node:
         show_training()

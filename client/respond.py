@@ -105,7 +105,7 @@ class Respondent:
         return len(self._participants)
 
     def payers(self, digest: bytes) -> dict[int, tuple[bytes, ...]]:
-        """The records that take part in what this digest names, one per person, and who pays."""
+        """The records, one per person, that take part in this digest's campaign, and who pays."""
         taking = self._participants.one_each(digest)
         return dict(zip(taking.tolist(), self._participants.payers(taking), strict=True))
 

@@ -68,7 +68,7 @@ client 0 3 ledger: what each record has spent
 client 1 3 records: files, cached scores
 client 0 4 training: DP-SGD at the owner
 client 1 4 erm: linear models, exact noise
-protocol 0 0 cards/verify: decides a card again
+protocol 0 0 cards/verify: verifies a card
 protocol 1 0 cards: contract cards
 protocol 0 1 plan: signed plans, queries: plan chain_cost sealing shuffling
 protocol 1 1 certificate: promises, predictions: certificate levels prediction watch

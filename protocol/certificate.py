@@ -1,4 +1,4 @@
-"""What a calibration guarantees, with enough detail to decide it again from the tallies."""
+"""What a calibration guarantees, with enough detail to verify it from the tallies."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -54,7 +54,7 @@ LARGE_N = "so many records that noise and training change no rank that matters"
 
 
 def promise_of(levels: Sequence[Any], delta: float) -> str:
-    """What is promised at these levels, if there are any, but for delta: a band or an average."""
+    """The kind of promise: PAC without levels; else a band if there is a delta, or an average."""
     return PAC if not levels else BAND if delta else MARGINAL
 
 
@@ -116,7 +116,7 @@ class RecordPart:
 
 @dataclass(frozen=True, kw_only=True)
 class CountedPart(RecordPart):
-    """A part whose threshold was released from counts of its own.
+    """A part whose threshold was released from its own counts.
 
     Where the number `n` of its records is public, it has a rank and an inflation as certificates
     do. That of a class is private, and so are these.
@@ -134,14 +134,15 @@ class Stratum(RecordPart):
 
     With probability at least 1 - `delta`, coverage of the records of this part is at least the
     level of the certificate. `n` is the number of reports that its test used. `rungs` are those
-    that decide: the lowest threshold that passed, and the one below it that did not. `planned` is
-    the number of reports that its stages were planned for, if it has stages.
+    that decide: the lowest threshold that passed, and the one below it that did not. `reports` are
+    those of every round, if it is tested in stages: what it answered in each tells which stages it
+    was asked, and those of the search say for how many reports the stages were planned.
     """
 
     n: int
     delta: float
     rungs: tuple[BitRung | LabelRung, ...] = ()
-    planned: int | None = None
+    reports: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,18 +220,18 @@ class Certificate:
 
     @property
     def band(self) -> tuple[tuple[float, float], ...]:
-        """The coverages of a band, falling, each with its threshold; empty if it is none."""
+        """The coverages of a band, descending, each with its threshold; empty without a band."""
         return ()
 
     @property
     def mechanism(self) -> str | None:
-        """The channel or mechanism that provides the privacy; None if there is none."""
+        """The channel or mechanism that provides the privacy, or None."""
         return None
 
 
 @dataclass(frozen=True, kw_only=True)
 class LocalCertificate(Certificate):
-    """The certificate of a campaign whose reports are private one by one.
+    """The certificate of a campaign in which every report is private by itself.
 
     `epsilon` is the exact local epsilon of the channel; `slack` is the Delta of the published
     variants; `planned` is the number of records that the stages of a search were planned for.

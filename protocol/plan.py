@@ -19,8 +19,8 @@ from confide.protocol.methods.base import MOST_RECORDS, Query, Terms
 from confide.protocol.methods.registry import METHODS
 from confide.protocol.methods.sealed import SealedQuery
 from confide.protocol.methods.thresholds import check_slice
-from confide.protocol.scores.base import MULTI_LABEL, OWN_LOSS
 from confide.protocol.scores.registry import check_text, find_score
+from confide.protocol.scores.task import Task
 from confide.protocol.shuffling import Shuffling, check_apart
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.encoding import VERSION, parse, serialise
@@ -109,10 +109,10 @@ class Plan:
         self._check_method()
 
     def _check_method(self) -> None:
-        if self.task in (MULTI_LABEL, OWN_LOSS) and not self.terms.of_risks:
+        if self.task.of_risk and not self.terms.of_risks:
             found = f"score is {self.score!r} with method {self.method}"
             raise BadInput(f"{found}; accepted is bits, central or monitor")
-        if self.task == MULTI_LABEL and self.terms.by_label:
+        if self.task.of_risk and self.terms.by_label:
             raise BadInput(f"by is class with score {self.score!r}; accepted is by group, or none")
         self.terms.check(labels=self.labels, alpha=self.alpha)
 
@@ -143,7 +143,7 @@ class Plan:
         return ChainCost(f"{self.method}:{self.variant}", self.epsilon, self.privacy_delta)
 
     @property
-    def task(self) -> str:
+    def task(self) -> Task:
         """What is predicted: labels (classification), or numbers (regression)."""
         return find_score(self.score).task
 

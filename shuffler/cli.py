@@ -1,4 +1,4 @@
-"""`confide-shuffler`: for whoever mixes the reports of owners, apart from who runs campaigns."""
+"""`confide-shuffler`: for the party that mixes owners' reports, independent of the operator."""
 
 import asyncio
 import json
@@ -91,12 +91,12 @@ class UpstreamOptions:
 class RoundOptions:
     """When a round is handed over, once it has the crowd of its plan; for new campaigns."""
 
-    round_seconds: Annotated[float, typer.Option(help="how long a round takes reports")] = 3600.0
+    round_seconds: Annotated[float, typer.Option(help="how long a round accepts reports")] = 3600.0
     owners: Annotated[
-        int, typer.Option(help="a round ends early when so many have sent or declined; 0: never")
+        int, typer.Option(help="end a round early when so many have sent or declined; 0: never")
     ] = 0
     enough: Annotated[
-        int, typer.Option(help="a round ends early with so many reports; 0: never")
+        int, typer.Option(help="end a round early after so many reports; 0: never")
     ] = 0
 
     def settings(self) -> Settings:
@@ -176,11 +176,11 @@ def status(
 
 @app.command()
 def purge(
-    campaign: Annotated[str, typer.Argument(help="id of the campaign, or how it begins")],
+    campaign: Annotated[str, typer.Argument(help="id of the campaign, or its first characters")],
     db: Database = DEFAULT,
 ) -> None:
-    """Delete what is left of a campaign that is over: whose batches there were, and ids of reports.
-    How much each owner sent, and how much was handed over, stays."""
+    """Delete what is left of a campaign that is over: who sent which batch, and ids of reports.
+    Counts of what each owner sent, and of what was handed over, stay."""
     with clear_errors():
         store = open_store(db)
         print(f"{store.purge(store.campaign(campaign).id, now=time.time())} batches deleted")

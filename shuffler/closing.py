@@ -1,4 +1,4 @@
-"""When a round of a shuffler is closed: with its crowd, in time to be handed over, or for ever.
+"""When a round of a shuffler closes: with its crowd, in time for the handover, or for good.
 
 Only the shuffler decides; nothing that the aggregator says has an influence.
 """

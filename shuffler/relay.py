@@ -175,7 +175,7 @@ class Relay:
         )
 
     def _ids(self, campaign: Campaign, number: int) -> list[Array]:
-        """The ids of the reports of a round that was handed over, as owners had named them."""
+        """The ids that owners gave to the reports of a round that was handed over."""
         answers = (answer for _, answer in self._store.answers(campaign.id, number))
         found = (parse(wire.Answer, answer).batch.ids for answer in answers)
         return [np.frombuffer(ids, dtype=np.uint8).reshape(-1, ID_BYTES) for ids in found]

@@ -7,7 +7,7 @@ from confide.protocol.simulated.attendance import Attendance
 
 
 class Presence:
-    """The users of owners that stay away, miss rounds or are late; asked once a round, in order.
+    """The users of owners that stay away, miss rounds or are late; called once per round, in order.
 
     `owners` has the number of its owner for every user.
     """

@@ -8,6 +8,7 @@ from confide.protocol.certificate import Certificate
 from confide.protocol.methods.base import Query, Tally, Terms
 from confide.protocol.methods.registry import METHODS
 from confide.protocol.plan import Plan
+from confide.protocol.scores import task
 from tests.support.repository.imports import sources
 from tests.support.repository.packages import PACKAGES
 from tests.support.repository.places import ROOT
@@ -47,8 +48,12 @@ def test_code_asks_no_plan_query_or_certificate_for_its_class() -> None:
             assert not asked_kinds(path.read_text()) & methods, name
 
 
-# Methods and tracks by name: no module may compare these.
+# Methods, tracks and tasks by name: no module may compare these.
 TRACK_NAMES = {"LOCAL", "CENTRAL", "FULL_DATA", "MONITOR"}
+TASK_NAMES = {
+    *task.TASKS,
+    *(name for name, value in vars(task).items() if isinstance(value, task.Task)),
+}
 NAMES = {*METHODS, *(terms.track for terms in METHODS.values() if terms.track)}
 VARIANTS = {variant for terms in METHODS.values() for variant in terms.variants}
 # Where variants are told apart: the methods themselves, their procedures and verifiers, and the
@@ -73,7 +78,7 @@ def compared_words(text: str) -> set[str]:
         if isinstance(node, ast.Compare):
             values = [node.left, *node.comparators]
             for left, asked, right in zip(values[:-1], node.ops, values[1:], strict=True):
-                if isinstance(asked, ast.Eq | ast.NotEq):
+                if isinstance(asked, ast.Eq | ast.NotEq | ast.Is | ast.IsNot):
                     found += [left, right]
                 elif isinstance(asked, ast.In | ast.NotIn):
                     found.append(right)
@@ -88,11 +93,12 @@ def compared_words(text: str) -> set[str]:
     return words | {ast.unparse(one) for one in flat if isinstance(one, ast.Attribute)}
 
 
-def test_code_compares_no_method_track_or_variant_by_name() -> None:
+def test_code_compares_no_method_track_task_or_variant_by_name() -> None:
     """What depends on one is asked of its terms, or is part of its registered value; variants are
     told apart by their own method alone."""
-    names = NAMES | TRACK_NAMES | {f"{terms.__name__}.method" for terms in METHODS.values()}
-    assert names >= {"bits", "full-data", "local", "BitTerms.method"}
+    names = NAMES | TRACK_NAMES | TASK_NAMES
+    names |= {f"{terms.__name__}.method" for terms in METHODS.values()}
+    assert names >= {"bits", "full-data", "local", "regression", "MULTI_LABEL", "BitTerms.method"}
     for path in sources(*PACKAGES):
         name, found = path.relative_to(ROOT).as_posix(), compared_words(path.read_text())
         assert not found & names, name
@@ -107,6 +113,10 @@ def test_code_compares_no_method_track_or_variant_by_name() -> None:
         ("formal['track'] in ('local', 'monitor')", "monitor"),
         ("formal['track'] not in {LOCAL, CENTRAL}", "LOCAL"),
         ("plan.method == BitTerms.method", "BitTerms.method"),
+        ("score.task == REGRESSION", "REGRESSION"),
+        ("plan.task in (MULTI_LABEL, OWN_LOSS)", "OWN_LOSS"),
+        ("score.task is not CLASSIFICATION", "CLASSIFICATION"),
+        ("released['task'] != 'regression'", "regression"),
         ("found['variant'].startswith('published')", "published"),
         ("(kind, variant) == ('full-data', 'certified')", "certified"),
         ("match kind:\n    case 'labels': pass", "labels"),

@@ -68,7 +68,7 @@ def allowance(plan: Plan, query: Query, *, rounds: int, records: int | None = No
 
 
 def most_in_campaign(plan: Plan, records: int | None = None) -> int:
-    """The most records an owner may have in a campaign, each of which answers once.
+    """The most records that an owner may have in a campaign; each answers once.
 
     The bound is the number it was enrolled with, or else 1.25 times the number that the plan
     expects of all owners.

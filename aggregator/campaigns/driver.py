@@ -39,7 +39,7 @@ def run_procedure(
 
 
 class Running(Generic[AnyQuery, AnyTally, AnyResult]):
-    """A procedure that is under way: it can go on after a query that had no tally yet."""
+    """A procedure that is under way; it can continue after a query that had no tally yet."""
 
     def __init__(self, procedure: Generator[AnyQuery, AnyTally, AnyResult]) -> None:
         self._procedure, self._round = procedure, 0
@@ -76,12 +76,13 @@ class RecordedTallies:
         self._plan, self._tallies = plan, tallies
         self.crowds: list[int] = []
         self.sizes: list[int] = []
-        self.owners = OwnerRecord()
+        self.owners = OwnerRecord(plan.expected_records)
 
     def __call__(self, query: Query, round_: int) -> Tally:
         tally = self._tallies(query, round_)
         self.crowds.append(tally.crowd())
-        self.owners.add(query, tally)
+        if self._plan.terms.calibrates_by_reports:
+            self.owners.add(query, tally)
         if not self.sizes and tally.owner_sizes():
             self.sizes = tally.owner_sizes()
             # Checked here, so that nothing is released from too few owners.
@@ -210,7 +211,7 @@ def conclude(
 
 
 def contributors(sizes: Iterable[int]) -> int:
-    """Return how many owners contributed; one that declined or had nothing to say did not."""
+    """Return how many owners contributed; those that declined or sent nothing do not count."""
     return sum(size > 0 for size in sizes)
 
 
@@ -230,7 +231,7 @@ def run_training(
     *,
     keep: Callable[[Tallies, Admission], Tallies] | None = None,
 ) -> tuple[Learned, dict[str, int]]:
-    """Run a plan of federated training; `tell` hears of every round that is counted.
+    """Run a plan of federated training; `tell` is called for every counted round.
 
     `keep` may take rounds from elsewhere (`confide.aggregator.campaigns.unfinished`); since then
     owners may have other ids, so that only those of one round are surely different ones. Returns

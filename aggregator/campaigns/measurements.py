@@ -19,11 +19,10 @@ from confide.protocol.methods.training.terms import TrainingTerms
 from confide.protocol.models.model_file import Model
 from confide.protocol.models.results import TASK_RESULTS
 from confide.protocol.models.scorer import score as run_model
-from confide.protocol.scores.base import MULTI_LABEL, OWN_LOSS, REGRESSION
-from confide.protocol.scores.label_score import LabelScore
+from confide.protocol.scores.base import SetScore
 from confide.protocol.scores.registry import find_score
 from confide.protocol.scores.regression import Residual, residual
-from confide.protocol.scores.risk import FalseNegatives, risk
+from confide.protocol.scores.risk import risk
 from confide.protocol.simulated.records import dealt, simulated_data
 
 Array = NDArray[Any]
@@ -34,7 +33,7 @@ Measured = dict[str, float | None]
 
 
 class Measurements:
-    """Coverage and size of a threshold on the test records, in all and by owner.
+    """Coverage and size of a threshold on the test records, overall and by owner.
 
     Results are of the model of the configuration, unless those of another model are given.
     """
@@ -77,26 +76,23 @@ class Measurements:
         """Measure some records; `each` holds the threshold of every record."""
         found = (self._own_results if results is None else results)[rows]
         u, truth, limits = self._u[rows], self._data.truth[rows], each[rows]
-        own = self._score.owned_scores(found, truth, u=u)
-        if self._score.task in (MULTI_LABEL, OWN_LOSS):
-            lost = float(risk(self._score).losses(found, truth, limits).mean())
-            sets = self._score.task == MULTI_LABEL
-            inside = FalseNegatives.label_scores(found) <= limits[:, None] if sets else None
-            size = None if inside is None else float(inside.sum(axis=1).mean())
-            return {"coverage": 1 - lost, "mean_size": size}
-        if self._score.task == REGRESSION:
-            width = _mean_width(residual(self._score), found, limits)
-            return {"coverage": float(np.mean(own <= limits)), "mean_width": width}
-        every = LabelScore.of(self._score).all_scores(found, u=u)
+        own, task = self._score.owned_scores(found, truth, u=u), self._score.task
         most = limits[:, None]
         if certificate.class_thresholds:
             # That of each label; labels that the plan does not have score 1.
             most = np.array(certificate.class_thresholds)
             limits = most[np.clip(truth, 0, len(most) - 1)]
-        return {
-            "coverage": float(np.mean(own <= limits)),
-            "mean_size": float((every <= most).sum(axis=1).mean()),
-        }
+        coverage = float(np.mean(own <= limits))
+        if task.of_numbers:
+            width = _mean_width(residual(self._score), found, limits)
+            return {"coverage": coverage, "mean_width": width}
+        if task.of_risk:
+            coverage = 1 - float(risk(self._score).losses(found, truth, limits).mean())
+        size = None
+        if task.of_labels:
+            every = SetScore.of(self._score).all_scores(found, u=u)
+            size = float((every <= most).sum(axis=1).mean())
+        return {"coverage": coverage, "mean_size": size}
 
     def _each(self, certificate: Certificate, numbered: Sequence[int | None]) -> Array:
         """The threshold of every record: that of its group or owner, if these have one each.

@@ -4,8 +4,9 @@ The rows describe and prove nothing: the threshold was chosen by the same report
 """
 
 import logging
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from confide.protocol.certificate import BY_OWNER, PLANNED_MIXTURE, Certificate, LocalCertificate
@@ -18,22 +19,37 @@ log = logging.getLogger(__name__)
 LEAST_SHOWN = 100
 # How often the bound of an owner may fail where the promise has no such probability.
 DELTA_OF_AVERAGES = 0.1
-# From this share on, owners that left are worth a warning.
+# From this share on, owners that left, or never came, are worth a warning.
 WARNED = 0.05
+# What is missing of a slice may be chance up to so many standard deviations.
+CHANCE = 4.0
 
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Departure:
-    """The share of the first round's reports whose owners are missing from the latest."""
+    """The share of the first round's reports whose owners are missing from the latest.
+
+    `absent` is the share of the reports that the plan expects of the first round which did not
+    come: a campaign of one round has only these to tell of owners that are not in its mixture.
+    """
 
     share: float
+    absent: float = 0.0
 
     @property
     def matters(self) -> bool:
-        """Whether so many have left that it is worth a warning."""
+        """Whether so many have left, or never came, that it is worth a warning."""
+        return self.has_left or self.never_came
+
+    @property
+    def has_left(self) -> bool:
         return self.share >= WARNED
+
+    @property
+    def never_came(self) -> bool:
+        return self.absent >= WARNED
 
     @property
     def missing(self) -> str:
@@ -43,11 +59,33 @@ class Departure:
             "latest"
         )
 
-    def __str__(self) -> str:
+    @property
+    def absence(self) -> str:
+        """How much of what the plan expects never came, in words."""
         return (
-            f"{self.missing}; what is certified from now on is the mixture of those that do, and "
-            "says nothing of the planned one"
+            f"{self.absent:.0%} of the reports that the plan expects of the first round did not "
+            "come; nothing is certified of owners that did not answer it"
         )
+
+    def __str__(self) -> str:
+        said = [self.absence] if self.never_came else []
+        if self.has_left:
+            said.append(
+                f"{self.missing}; what is certified from now on is the mixture of those that do, "
+                "and says nothing of the planned one"
+            )
+        return "; ".join(said)
+
+
+def absent(came: int, *, records: int, share: float) -> float:
+    """The share of the reports expected of a slice that did not come; 0 where it may be chance.
+
+    A record is in a slice with the probability that is the slice's share of the records.
+    """
+    expected = records * share
+    short = expected - came
+    chance = CHANCE * math.sqrt(expected * (1 - share))
+    return short / expected if short > chance else 0.0
 
 
 class _Round(NamedTuple):
@@ -60,12 +98,16 @@ class _Round(NamedTuple):
 
 @dataclass
 class OwnerRecord:
-    """The reports of every owner in the rounds so far, and what these say where it is kept."""
+    """The reports of every owner in the rounds so far, and what these say where it is kept.
 
+    `expected` are the records that the plan expects in all, if it says so.
+    """
+
+    expected: int = 0
     rounds: list[_Round] = field(default_factory=list)
 
     def add(self, query: Query, tally: Tally) -> None:
-        """Take in a round, and warn if owners of the first one have left."""
+        """Take in a round, and warn if owners did not come, or those of the first one have left."""
         found = kept_apart(tally) if query.kept_apart == BY_OWNER else None
         reports = tally.senders
         if found is not None:
@@ -73,7 +115,7 @@ class OwnerRecord:
         if not reports:
             return
         self.rounds.append(_Round(query, reports, found))
-        if self.departure.matters:
+        if self.departure.has_left or (self.departure.never_came and len(self.rounds) == 1):
             log.warning("confide: round %d: %s", len(self.rounds), self.departure)
 
     @property
@@ -82,13 +124,20 @@ class OwnerRecord:
         return sorted({key for one in self.rounds for key in one.reports})
 
     @property
+    def sizes(self) -> list[int]:
+        """The reports of each of them in all rounds; nothing if nobody knows whose they are."""
+        return [sum(one.reports.get(key, 0) for one in self.rounds) for key in self.keys]
+
+    @property
     def departure(self) -> Departure:
-        """The owners that have left since the first round."""
+        """The owners that have left since the first round, and what never came."""
         if not self.rounds:
             return Departure(0.0)
-        first, last = self.rounds[0].reports, self.rounds[-1].reports
+        asked, first, last = self.rounds[0].query, self.rounds[0].reports, self.rounds[-1].reports
         left = sum(count for key, count in first.items() if not last.get(key))
-        return Departure(left / max(sum(first.values()), 1))
+        came = sum(first.values())
+        never = absent(came, records=self.expected, share=float(asked.stop - asked.start))
+        return Departure(left / max(came, 1), never)
 
     def rows(self, certificate: Certificate) -> list[Row]:
         """Every owner by number: its reports in each round, and its own lower bound of coverage.
@@ -107,10 +156,14 @@ class OwnerRecord:
         return rows
 
     def remark(self, certificate: Certificate) -> str | None:
-        """What the card says of owners that left, unless the planned mixture was certified."""
-        if not self.departure.matters or PLANNED_MIXTURE in certificate.assumptions:
-            return None
-        return str(self.departure)
+        """What the card says of owners that never came, or left.
+
+        A planned mixture has those that left all the same.
+        """
+        found = self.departure
+        if PLANNED_MIXTURE in certificate.assumptions:
+            found = replace(found, share=0.0)
+        return str(found) if found.matters else None
 
     def _lower(self, key: bytes, threshold: float, delta: float) -> float | None:
         """The best of an owner's bounds in the rounds that say something of the threshold."""

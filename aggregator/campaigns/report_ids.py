@@ -1,4 +1,4 @@
-"""The ids of a campaign's reports, each of which counts once.
+"""The ids of a campaign's reports; each id counts once.
 
 An id counts once in a campaign, whoever sends it and in whichever batch or round it comes. Answers
 over Flower and answers over gRPC are checked by this same code.

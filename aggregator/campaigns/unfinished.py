@@ -47,7 +47,7 @@ class UnfinishedRun:
     """The folder of a run that has not ended."""
 
     def __init__(self, output: Path, settings: Mapping[str, Any], fresh: Beginning) -> None:
-        """Take up the run that these settings began, or `fresh` if there is none."""
+        """Continue the run that these settings began, or start `fresh`."""
         self._folder = output / NAME
         self._settings = {name: value for name, value in settings.items() if name not in FREE}
         self._file = self._folder / "run.json"
@@ -99,7 +99,7 @@ class UnfinishedRun:
         write_whole(self._model, model)
 
     def end(self) -> None:
-        """Forget the run: another with the same settings has plans of its own."""
+        """Forget the run: the next one with the same settings makes its own plans."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
 

@@ -48,7 +48,7 @@ def campaign_card(
 
 
 def described(outcome: Outcome) -> Layer:
-    """What is known of owners one by one, if a campaign kept them apart."""
+    """What is known about each owner, if the campaign kept owners apart."""
     found: Layer = {"owners": list(outcome.owners)} if outcome.owners else {}
     return found | ({"departure": outcome.departure} if outcome.departure else {})
 

@@ -68,7 +68,7 @@ def _certificate(plan: Plan, certificate: LocalCertificate) -> Layer:
 
 
 def _strata(certificate: LocalCertificate) -> Layer:
-    """The parts of the records that have a threshold each; nothing if there are none."""
+    """The parts of the records that have a threshold each, if there are any."""
     if not certificate.strata:
         return {}
     strata: Layer = {
@@ -90,8 +90,9 @@ def _part(one: Stratum) -> Layer:
     shown = asdict(one) | {"rungs": list(map(asdict, one.rungs))}
     if one.covered:
         del shown["covered"]
-    if one.planned is None:
-        del shown["planned"]
+    del shown["reports"]
+    if one.reports is not None:
+        shown["reports"] = list(one.reports)
     return shown
 
 

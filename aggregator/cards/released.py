@@ -8,7 +8,7 @@ from confide.protocol.cards.card import INFORMATIVE, RANDOMNESS, Layer
 from confide.protocol.certificate import Certificate
 from confide.protocol.exact.sampling import OPERATING_SYSTEM
 from confide.protocol.plan import Plan
-from confide.protocol.scores.base import REGRESSION, Score
+from confide.protocol.scores.base import Score
 from confide.protocol.scores.registry import find_score
 from confide.protocol.scores.regression import residual
 
@@ -34,13 +34,13 @@ class Released:
     def layer(self) -> Layer:
         shown: Layer = {
             "model": self.model.hex(),
-            "task": self.score.task,
+            "task": self.score.task.name,
             "score": self.score.text,
             "labels": self.labels,
             "threshold": self.threshold,
             "randomness": self.randomness,
         }
-        if self.score.task == REGRESSION:
+        if self.score.task.of_numbers:
             # The threshold in the target's own unit; nothing bounds the intervals of a trivial one.
             reach = residual(self.score).reach(self.threshold)
             shown["reach"] = reach if math.isfinite(reach) else None

@@ -60,7 +60,7 @@ campaign_app = CommandLine("The life of a campaign, from its plan to its card.")
 
 # The files that a training is exported into.
 WEIGHTS_FILE, ABOUT_FILE = "weights.npz", "training.json"
-Id = Annotated[str, typer.Argument(help="id of the campaign, or how it begins")]
+Id = Annotated[str, typer.Argument(help="id of the campaign, or its first characters")]
 
 
 @campaign_app.command("create")
@@ -68,13 +68,13 @@ Id = Annotated[str, typer.Argument(help="id of the campaign, or how it begins")]
 def create(
     key: Annotated[Path, typer.Option(help="key that signs the plan (aggregator.key of `init`)")],
     file: Annotated[
-        Path | None, typer.Option(help="settings as TOML, named as the options below")
+        Path | None, typer.Option(help="settings as TOML, under the names of the options below")
     ] = None,
     db: Database = DEFAULT,
     *,
     recalibrates: Annotated[
         Path | None,
-        typer.Option(help="card (.json) whose plan is signed again, for today's records"),
+        typer.Option(help="card (.json) whose plan is signed once more, for today's records"),
     ] = None,
     asked: PlanOptions,
     training: TrainingPlanOptions,
@@ -147,7 +147,7 @@ def open_command(campaign: Id, db: Database = DEFAULT) -> None:
 
 @campaign_app.command("close")
 def close(campaign: Id, db: Database = DEFAULT) -> None:
-    """Take no more answers, and calibrate on what is there."""
+    """Accept no more answers, and calibrate on those that arrived."""
     with clear_errors():
         store, known = _stored(campaign, db)
         store.close(known, now=time.time())
@@ -172,12 +172,12 @@ def purge(campaign: Id, db: Database = DEFAULT) -> None:
 @campaign_app.command("status")
 def status(
     campaign: Annotated[
-        str, typer.Argument(help="id of a campaign, or how it begins; all if left out")
+        str, typer.Argument(help="id of a campaign, or its first characters; all if left out")
     ] = "",
     db: Database = DEFAULT,
     as_json: Annotated[bool, typer.Option("--json", help="print everything as JSON")] = False,
 ) -> None:
-    """Where campaigns stand: state, rounds, reports, what was rejected and why."""
+    """Show the state of campaigns: rounds, reports, what was rejected and why."""
     with clear_errors():
         store = open_store(db)
         chosen = store.campaign(campaign).id if campaign else None
@@ -219,7 +219,7 @@ def weights(
     out: Annotated[Path, typer.Argument(help="new file for the weights, .npz")],
     db: Database = DEFAULT,
 ) -> None:
-    """Write the weights of a training, and beside them a JSON file about what they cost."""
+    """Write the weights of a training, and a JSON file beside them that says what they cost."""
     with clear_errors():
         store = open_store(db)
         one = store.campaign(campaign)

@@ -28,7 +28,7 @@ KeyOption = Annotated[
     str | None, typer.Option("--key", help="public key (hexadecimal) that must have signed it")
 ]
 UnsignedOption = Annotated[
-    bool, typer.Option("--unsigned", help="accept a card that nobody signed")
+    bool, typer.Option("--unsigned", help="accept a card without a signature")
 ]
 
 app.command("search", help=HELP)(search_command)
@@ -46,7 +46,7 @@ def show(
 ) -> None:
     """Print a card as Markdown, or write it as one HTML file with plots.
 
-    What verification finds is shown, whatever it is.
+    The findings of verification are shown in any case.
     """
     with clear_errors():
         found = read_card(card)
@@ -64,7 +64,7 @@ def verify_command(
     key: KeyOption = None,
     unsigned: UnsignedOption = False,
 ) -> None:
-    """Decide a card again from its formal layer. Exit code 0: all holds; 1: a clause does not,
+    """Verify a card from its formal layer alone. Exit code 0: all holds; 1: a clause does not,
     named; 2: unreadable.
 
     That a card holds is not that its contract does: the decision is printed too.
@@ -97,7 +97,7 @@ def verify_command(
 
 @app.command()
 def diff(first: CardFile, second: CardFile) -> None:
-    """What changed between two cards, and in which direction. Exit code 1 if anything did."""
+    """Show what changed between two cards, and in which direction. Exit code 1 if anything did."""
     with clear_errors():
         changes = list(differences(read_card(first), read_card(second)))
         for line in changes:
@@ -127,9 +127,9 @@ def export_command(
     use: Annotated[str, typer.Option(help="registry: what the model is used for")] = "",
     out: Annotated[Path | None, typer.Option(help="file to write [default: print]")] = None,
 ) -> None:
-    """Write a card for other places where models and deployments are described.
+    """Write a card in the format of another place that describes models or deployments.
 
-    Only a card that verifies, and whose noise was private, is exported.
+    Only a card that verifies and whose noise was private is exported.
     """
     with clear_errors():
         check_choice("--as", form, FORMS)

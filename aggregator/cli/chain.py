@@ -109,7 +109,7 @@ class Chain:
         self._costs: tuple[ChainCost, ...] = ()
 
     def check(self, *, exported: bool) -> bool:
-        """Refuse settings of which a plan cannot be made, before any campaign is asked.
+        """Refuse settings that make no valid plan, before any campaign starts.
 
         So is a network of which no file can be made, unless that was done. Returns whether owners
         accept the model unlisted (`confide.aggregator.campaigns.planning.run_plans.listed_first`).
@@ -205,7 +205,9 @@ def chain_command(
     key: Annotated[Path, typer.Option(help="key that signs the plans (aggregator.key of `init`)")],
     listed: Annotated[
         bool,
-        typer.Option("--listed", help="go on: owners have listed the model, as they were asked to"),
+        typer.Option(
+            "--listed", help="continue: the owners have listed the model, as they were asked to"
+        ),
     ] = False,
     db: Database = DEFAULT,
 ) -> None:

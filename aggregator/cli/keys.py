@@ -16,7 +16,7 @@ from confide.aggregator.keys import (
 from confide.protocol.commands.terminal import clear_errors
 
 OwnerName = Annotated[
-    str, typer.Argument(help="name of the owner; under mutual TLS its certificate bears the same")
+    str, typer.Argument(help="name of the owner; with mutual TLS, also the name in its certificate")
 ]
 
 
@@ -26,8 +26,8 @@ def init(
         str, typer.Option(help="host name or address that owners reach the server under")
     ] = "127.0.0.1",
 ) -> None:
-    """Write a signing key, and a server certificate of its own authority; what is there already is
-    left alone."""
+    """Write a signing key, and a server certificate with an authority of its own; existing files
+    are left alone."""
     with clear_errors():
         written = create_keys(folder, address=address, now=datetime.now(UTC))
         for name in (SIGNING_KEY, "ca.pem", "server.pem", "server.key"):
@@ -41,7 +41,7 @@ def init(
 def owner_certificate(
     name: OwnerName,
     keys: Annotated[
-        Path, typer.Option(help="folder of `init`; the owners' authority is made there, once")
+        Path, typer.Option(help="folder of `init`; the owners' authority is created there once")
     ],
     out: Annotated[Path, typer.Option(help="folder for the key and certificate of this owner")],
 ) -> None:

@@ -16,7 +16,9 @@ def owner_add(
     db: Database = DEFAULT,
     records: Annotated[
         int | None,
-        typer.Option(help="most records it may contribute to a campaign; else the plan's share"),
+        typer.Option(
+            help="most records that it may contribute to a campaign; else the plan's share"
+        ),
     ] = None,
 ) -> None:
     """Enrol an owner and print its token, once; run again, the new token replaces the old one."""
@@ -25,7 +27,7 @@ def owner_add(
 
 
 def owner_remove(name: OwnerName, db: Database = DEFAULT) -> None:
-    """Shut an owner out; what it has sent stays counted."""
+    """Shut an owner out; what it has already sent still counts."""
     with clear_errors():
         Enrolment(open_store(db).engine).remove(name)
 

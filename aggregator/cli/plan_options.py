@@ -17,7 +17,6 @@ from confide.protocol.methods.base import AUTOMATIC
 from confide.protocol.methods.labels.terms import CLASS_FLOOR
 from confide.protocol.methods.owner_terms import AS_ANSWERED
 from confide.protocol.methods.registry import METHODS
-from confide.protocol.scores.base import OWN_LOSS, REGRESSION
 from confide.protocol.scores.registry import SCORES_HELP, find_score
 
 DEFAULTS: dict[str, Any] = {
@@ -103,11 +102,13 @@ class PlanOptions:
     ] = None
     provider_data: Annotated[
         str | None,
-        typer.Option(help="own records, on which the ladder or grid (labels, central) is even"),
+        typer.Option(help="own records; the ladder or grid (labels, central) is even on them"),
     ] = None
     largest_set: Annotated[
         int | None,
-        typer.Option(help="labels of sets: larger sets count as so many labels; 0: by the rule"),
+        typer.Option(
+            help="labels: larger sets count as if they had so many labels; 0: by the rule"
+        ),
     ] = None
     joint: Annotated[
         bool | None,
@@ -117,15 +118,15 @@ class PlanOptions:
     ] = None
     class_floor: Annotated[
         int | None,
-        typer.Option(help="labels:class-conditional: fewer records of a label give it threshold 1"),
+        typer.Option(help="labels:class-conditional: a label with fewer records gets threshold 1"),
     ] = None
     owner_floor: Annotated[
         int | None,
-        typer.Option(help="variants of owners: fewer reports leave one out; 0: by the rule"),
+        typer.Option(help="variants of owners: one with fewer reports is left out; 0: by the rule"),
     ] = None
     group_floor: Annotated[
         int | None,
-        typer.Option(help="variants of groups: fewer reports leave one out; 0: by the rule"),
+        typer.Option(help="variants of groups: one with fewer reports is left out; 0: by the rule"),
     ] = None
     by: Annotated[
         str | None, typer.Option(help="central: class or group, for a threshold of each")
@@ -134,7 +135,7 @@ class PlanOptions:
         str | None, typer.Option(help="column of owners' records that LEAVES IN CLEAR, as group")
     ] = None
     groups: Annotated[
-        str | None, typer.Option(help="its values, as A,B,C; other records take no part")
+        str | None, typer.Option(help="values of that column, as A,B,C; other records take no part")
     ] = None
     mixture: Annotated[
         str | None,
@@ -145,23 +146,23 @@ class PlanOptions:
     ] = None
     smallest_owner: Annotated[
         int | None,
-        typer.Option(help="bits:certified: rounds that an owner of so many records can answer"),
+        typer.Option(help="bits:certified: an owner of so many records can answer every round"),
     ] = None
-    epsilon: Annotated[float | None, typer.Option(help="privacy of a record")] = None
+    epsilon: Annotated[float | None, typer.Option(help="privacy loss allowed per record")] = None
     alpha: Annotated[
         float | None, typer.Option(help="the promise is coverage of at least 1 - alpha")
     ] = None
     failure_probability: Annotated[
         float | None,
-        typer.Option(help="labels, bits, PAC: probability, over calibration, that it fails"),
+        typer.Option(help="labels, bits, PAC: probability that the promise fails"),
     ] = None
     delta: Annotated[float | None, typer.Option(hidden=True)] = None
-    max_corrupt: Annotated[int | None, typer.Option(help="reports that may lie")] = None
+    max_corrupt: Annotated[int | None, typer.Option(help="reports that may be lies")] = None
     shuffler: Annotated[
-        str | None, typer.Option(help="bits: shuffler.json of who mixes reports before they come")
+        str | None, typer.Option(help="bits: shuffler.json of the shuffler that mixes the reports")
     ] = None
     crowd: Annotated[
-        int | None, typer.Option(help="the fewest reports of a round that a shuffler hands over")
+        int | None, typer.Option(help="the fewest reports in a round that a shuffler hands over")
     ] = None
     minimum_reports: Annotated[int | None, typer.Option(help="fewer give no certificate")] = None
     mechanism: Annotated[str | None, typer.Option(help="of central:trusted")] = None
@@ -182,7 +183,7 @@ class PlanOptions:
     ] = None
     beta: Annotated[
         float | None,
-        typer.Option(help="a central campaign's own share of alpha; 0: none, or what it needs"),
+        typer.Option(help="central: the mechanism's share of alpha; 0: none, or what it needs"),
     ] = None
     guarantee: Annotated[
         str | None,
@@ -195,22 +196,23 @@ class PlanOptions:
     ] = None
     monitors: Annotated[
         str | None,
-        typer.Option(help="card (.json) whose threshold fresh records shall watch, for ever"),
+        typer.Option(help="card (.json) whose threshold is checked on fresh records, without end"),
     ] = None
     periods: Annotated[int | None, typer.Option(help="of a monitor: the most rounds")] = None
     days: Annotated[float | None, typer.Option(help="how long the plan is valid")] = None
-    round_seconds: Annotated[float | None, typer.Option(help="how long a round takes answers")] = (
-        None
-    )
+    round_seconds: Annotated[
+        float | None, typer.Option(help="how long a round accepts answers")
+    ] = None
     minimum_owners: Annotated[
-        int | None, typer.Option(help="contributors a round waits for; fewer give no certificate")
+        int | None,
+        typer.Option(help="contributors a round waits for; with fewer there is no certificate"),
     ] = None
     owners: Annotated[
         int | None,
-        typer.Option(help="a round ends early when so many have sent or declined; 0: never"),
+        typer.Option(help="end a round early when so many have sent or declined; 0: never"),
     ] = None
     enough: Annotated[
-        int | None, typer.Option(help="a round ends early with so many reports; 0: never")
+        int | None, typer.Option(help="end a round early after so many reports; 0: never")
     ] = None
 
 
@@ -231,7 +233,7 @@ def with_defaults(given: dict[str, Any]) -> dict[str, Any]:
     later), and beside `model-file`, whose digest it is.
     """
     values = DEFAULTS | given
-    if find_score(str(values["score"])).task in (REGRESSION, OWN_LOSS):
+    if not find_score(str(values["score"])).task.of_labels:
         values.setdefault("labels", 0)
     if values["model-file"]:
         values.setdefault("model", "")

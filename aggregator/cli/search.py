@@ -24,7 +24,6 @@ from confide.protocol.errors import BadInput
 from confide.protocol.files import write_whole
 from confide.protocol.prediction.batches import BatchModel, read_model
 from confide.protocol.prediction.known_records import read_known_records
-from confide.protocol.scores.base import REGRESSION
 from confide.protocol.scores.registry import find_score
 
 EXAMPLE = """An example of a contract:
@@ -83,7 +82,8 @@ class TrialOptions:
     ] = None
     runs: Annotated[int, typer.Option(min=1, help="calibrations of each configuration")] = 3
     tolerance: Annotated[
-        float, typer.Option(min=0, help="how much larger sets may be to save epsilon, as a share")
+        float,
+        typer.Option(min=0, help="how much larger sets may become to save epsilon, as a share"),
     ] = 0.01
 
 
@@ -175,7 +175,7 @@ def _settings(formal: Layer, tried: TrialOptions, trial: ShortlistTrial | None) 
         return ""
     score = find_score(tried.score)
     known: dict[str, Any] = {"score": score.text}
-    if score.task == REGRESSION:
+    if score.task.of_numbers:
         known["labels"] = 0
     elif trial is not None:
         known["labels"] = trial.results.shape[1]

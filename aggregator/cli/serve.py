@@ -66,7 +66,7 @@ def serve(
 
 
 def _page(port: int, *, db: str, key: bytes, status: ProcessStatus) -> AbstractContextManager[None]:
-    """The page, with database connections of its own, so that its readers never delay reports."""
+    """The page, with separate database connections, so that its readers never delay reports."""
     # Most servers and all other commands need nothing of it.
     from confide.aggregator.web.server import web_page
 

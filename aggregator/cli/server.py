@@ -1,4 +1,4 @@
-"""`confide-aggregator`: for whoever runs campaigns."""
+"""`confide-aggregator`: for operators, who run campaigns."""
 
 from confide.protocol.commands.command_line import CommandLine
 

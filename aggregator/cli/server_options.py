@@ -26,7 +26,7 @@ class EndpointOptions:
         Path | None, typer.Option(help="authority of owners' certificates (owners.pem): mutual TLS")
     ] = None
     insecure_loopback: Annotated[
-        bool, typer.Option(help="no TLS, and only owners on this machine")
+        bool, typer.Option(help="no TLS; accept only owners on this machine")
     ] = False
 
     def endpoint(self) -> Endpoint:
@@ -65,21 +65,21 @@ class LimitOptions:
     """What owners may ask of the server."""
 
     message_bytes: Annotated[int, typer.Option(help="largest message")] = ServerLimits.message_bytes
-    rate: Annotated[float, typer.Option(help="messages a second an owner")] = (
+    rate: Annotated[float, typer.Option(help="messages per second and owner")] = (
         ServerLimits.messages_a_second
     )
-    open_calls: Annotated[int, typer.Option(help="open calls an owner")] = ServerLimits.open_calls
-    idle_seconds: Annotated[
-        float, typer.Option(help="a stream that is silent for so long is ended")
-    ] = ServerLimits.idle_seconds
+    open_calls: Annotated[int, typer.Option(help="open calls per owner")] = ServerLimits.open_calls
+    idle_seconds: Annotated[float, typer.Option(help="end a stream that is silent for so long")] = (
+        ServerLimits.idle_seconds
+    )
     stream_seconds: Annotated[float, typer.Option(help="the longest a stream may last")] = (
         ServerLimits.stream_seconds
     )
-    connections: Annotated[int, typer.Option(help="connections at a time, of everybody")] = (
-        ServerLimits.connections
-    )
+    connections: Annotated[
+        int, typer.Option(help="connections at a time, of all owners together")
+    ] = ServerLimits.connections
     byte_rate: Annotated[
-        float, typer.Option(help="bytes a second an owner; it saves up 16 seconds")
+        float, typer.Option(help="bytes per second and owner; an owner can save up 16 seconds")
     ] = ServerLimits.bytes_a_second
 
     def limits(self) -> ServerLimits:

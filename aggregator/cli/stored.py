@@ -22,6 +22,6 @@ def open_store(url: str) -> Store:
 
 
 def upgrade_database(db: Database = DEFAULT) -> None:
-    """Bring a database to this version; every other command does it too."""
+    """Upgrade a database to this version; every other command does so, too."""
     with clear_errors():
         upgrade(connect(db))

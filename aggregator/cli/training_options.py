@@ -16,14 +16,16 @@ class TrainingPlanOptions:
         str | None, typer.Option(help="network and its arguments, such as 'mlp hidden=64'")
     ] = None
     features: Annotated[
-        int | None, typer.Option(help="numbers that a record has; of a head: outputs of its model")
+        int | None, typer.Option(help="features of a record; for a head, outputs of its model")
     ] = None
-    rounds: Annotated[int | None, typer.Option(help="times that owners answer")] = None
+    rounds: Annotated[int | None, typer.Option(help="rounds in which owners answer")] = None
     local_steps: Annotated[int | None, typer.Option(help="steps of DP-SGD in a round")] = None
     sampling_rate: Annotated[
         float | None, typer.Option(help="share of its records that an owner uses in a step")
     ] = None
-    clip: Annotated[float | None, typer.Option(help="the most that a record moves a step")] = None
+    clip: Annotated[float | None, typer.Option(help="the most that one record can move a step")] = (
+        None
+    )
     batch: Annotated[
         Any,
         typer.Option(
@@ -34,21 +36,21 @@ class TrainingPlanOptions:
     ] = None
     learning_rate: Annotated[
         Any,
-        typer.Option(
-            parser=read_number, metavar="FLOAT", help="length of a step; auto: by the noise"
-        ),
+        typer.Option(parser=read_number, metavar="FLOAT", help="learning rate; auto: by the noise"),
     ] = None
     momentum: Annotated[
-        float | None, typer.Option(help="share of a round's movement that the next one repeats")
+        float | None,
+        typer.Option(help="share of a round's movement that is repeated in the next one"),
     ] = None
     averaged_rounds: Annotated[
-        int | None, typer.Option(help="last rounds whose weights are averaged in the end")
+        int | None, typer.Option(help="how many of the last rounds are averaged in the end")
     ] = None
     centre: Annotated[
         float | None, typer.Option(help="the feature in [0, 1] that the network sees as 0")
     ] = None
     loss_share: Annotated[
-        float | None, typer.Option(help="share of the budget for a noised error rate a round")
+        float | None,
+        typer.Option(help="share of the budget for a noised error rate in every round"),
     ] = None
     target_low: Annotated[
         float | None, typer.Option(help="of numbers: the public least target; others are clipped")

@@ -1,4 +1,4 @@
-"""The certificate of a threshold for every label, whatever reports told of labels."""
+"""The certificate of a threshold for every label, for reports of any kind."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,7 +18,7 @@ from confide.protocol.channels.base import LabelChannel
 def class_certificate(
     strata: Sequence[Stratum], channel: LabelChannel, *, alpha: float, liars: str, **stated: Any
 ) -> LocalCertificate:
-    """Make the certificate of these labels; its threshold is the largest of theirs.
+    """Make the certificate of these labels; its threshold is the largest of their thresholds.
 
     `liars` is what is assumed of false reports, if the certificate allows for some.
     """

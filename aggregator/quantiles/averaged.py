@@ -65,7 +65,7 @@ class Losses:
 
     @cached_property
     def units(self) -> list[int]:
-        """g(d) for d = 1, 2, ..., in units, rounded up; the last one stands for all that follow."""
+        """g(d) for d = 1, 2, ..., in units, rounded up; the last value holds for all larger d."""
         others = [(self.bins - 1) * weight for weight in self.low[1:] or self.low]
         return [-(-UNIT * weight // (weight + self.low[0])) for weight in others]
 

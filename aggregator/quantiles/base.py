@@ -150,7 +150,7 @@ class Mechanism(ABC):
         )
 
     def pac_rank(self, *, n: int, alpha: float | Fraction, delta: float) -> int:
-        """The rank for coverage 1 - alpha but for delta over calibrations and draws; n + 1: none.
+        """The rank for coverage 1 - alpha except with probability delta; n + 1 if there is none.
 
         Records must be independent. Beta is a part of delta here.
         """

@@ -1,4 +1,4 @@
-"""Discrete Laplace noise for counts of which only a comparison is used.
+"""Discrete Laplace noise for counts that are only compared.
 
 `N + Z >= level` is one bit, true with probability P(Z >= level - N). That probability is kept as an
 integer over 2^64 and compared with a random word, so the bit has exactly the law the integers

@@ -11,7 +11,7 @@ MOST_ASSEMBLED = 64 << 20
 
 
 class AssemblyMemory:
-    """The memory for answers in pieces, of which an owner may have one at a time.
+    """The memory for answers in pieces; an owner may have one such answer at a time.
 
     It is taken for the whole answer at its first piece, so that streams never wait for each other
     with half an answer each.

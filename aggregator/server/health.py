@@ -33,7 +33,7 @@ class HealthChecks:
         self._changed = asyncio.Event()
 
     def set_health(self, *, healthy: bool, final: bool = False) -> None:
-        """Answer with this from now on; once it is final the server stays unhealthy."""
+        """Answer with this from now on; after a final answer the server stays unhealthy."""
         self._final |= final
         self._healthy = healthy and not self._final
         self._changed.set()

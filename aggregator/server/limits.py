@@ -118,7 +118,7 @@ class RateLimiter:
 
     @contextmanager
     def call(self, owner: int) -> Iterator[None]:
-        """Count one call for as long as it is open."""
+        """Count one call while it is open."""
         if self._open[owner] >= self._limits.open_calls:
             raise Refused(wire.Code.RATE_LIMITED)
         self.message(owner)
@@ -182,7 +182,7 @@ class MessageMemory:
 
 
 class Reading:
-    """Limits the memory for messages that are being received, for each owner and in all.
+    """Limits the memory for messages that are being received, per owner and in total.
 
     The server takes memory for the largest message before it asks gRPC for one, since only then
     does gRPC accept all of it. Bytes that a stream sends before that wait in its flow-control

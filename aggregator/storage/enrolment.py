@@ -1,4 +1,4 @@
-"""The enrolled owners and their tokens, of which only hashes are stored."""
+"""The enrolled owners and their tokens; only hashes of tokens are stored."""
 
 import hashlib
 import secrets
@@ -47,7 +47,7 @@ class Enrolment:
         return token
 
     def remove(self, name: str) -> None:
-        """Shut an owner out; what it has sent stays counted."""
+        """Shut an owner out; what it has already sent still counts."""
         with self._writing.begin() as db:
             if (
                 db.execute(update(owners).where(owners.c.name == name).values(token=None)).rowcount

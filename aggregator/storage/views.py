@@ -76,7 +76,7 @@ class RoundView:
 
 @dataclass(frozen=True)
 class OwnerView:
-    """What one owner has sent in all rounds, and its state in the last round.
+    """What one owner has sent in all rounds together, and its state in the last round.
 
     The state is None if the owner has not taken part in that round.
     """

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from confide.aggregator.campaigns.owner_record import Departure
+from confide.aggregator.campaigns.owner_record import Departure, absent
+from confide.aggregator.storage import views
 from confide.aggregator.storage.departures import left_since_first
 from confide.aggregator.storage.store import Store
 from confide.aggregator.storage.stored_campaign import Campaign, Round
-from confide.aggregator.storage.views import Overview
 from confide.protocol.methods.base import Query
 from confide.protocol.methods.thresholds import Alarm, Evidence
 from confide.protocol.plan import read_query
@@ -105,12 +105,17 @@ def alarm(campaign: Campaign, rounds: Sequence[Round], asked: Sequence[bytes]) -
     return campaign.plan.terms.alarm(found, alpha=campaign.plan.alpha)
 
 
-def departure(store: Store, one: Overview) -> Departure | None:
-    """Which owners have left a campaign of reports; None before a round, or if nobody knows."""
-    if one.plan.shuffling is not None or one.plan.terms.rounds:
+def departure(store: Store, one: views.Overview) -> Departure | None:
+    """Which owners have left a calibration by reports; None before a round, or if nobody knows."""
+    if one.plan.shuffling is not None or not one.plan.terms.calibrates_by_reports:
         return None
     left = left_since_first(store.engine, one.id)
-    return None if left is None else Departure(left)
+    if left is None:
+        return None
+    first, records = views.rounds(store.engine, one)[0], one.plan.expected_records
+    return Departure(
+        left, absent(first.reports, records=records, share=min(1.0, first.expected / records))
+    )
 
 
 def _tallies(

@@ -255,7 +255,7 @@ def _found(value: Any) -> Any:
 
 @contextmanager
 def web_page(port: int, *, store: Store, key: bytes, status: ProcessStatus) -> Iterator[None]:
-    """The page on a port of this machine, in a thread of its own."""
+    """The page on a port of this machine, in a separate thread."""
     try:
         listening = socket.create_server((HOST, port))
     except OSError as error:

@@ -176,16 +176,16 @@ class Chain:
         finally:
             self.place.close()
 
-    def plan(self, campaign: str) -> tuple[Plan, bytes]:
-        """The plan of a campaign, with its digest."""
+    def plan(self, campaign: str) -> Plan:
+        """The plan of a campaign."""
         title = f"{TITLE}: {campaign}"
         found = next(one for one in self.place.store.campaigns() if one.plan.campaign == title)
-        return found.plan, found.digest
+        return found.plan
 
     def split(self, shares: list[Records], test: Records) -> Split:
         """How the owners' secrets divided their records."""
         folders = [(owner.home, owner.records) for owner in self.owners]
-        return split(self.plan(TRAINING)[0], folders, shares, test=test)
+        return split(self.plan(TRAINING), folders, shares, test=test)
 
     def card(self, campaign: str) -> Card:
         return read_card(self.operator.out / f"{campaign.replace(':', '-')}.card.json")

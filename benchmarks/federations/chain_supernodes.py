@@ -1,20 +1,15 @@
 """Train and calibrate over real Flower SuperNodes, as docs/deployment.md starts them.
 
-Run `python benchmarks/federations/chain_supernodes.py [--data FILE] [--owners 5] [--engine hooks]
-[--json FILE] [--markdown]`, with a FILE like that of `chain.py`. A SuperLink and a SuperNode for
-each owner are processes of their own, with TLS and node authentication between them; one run (`flwr
-run`) trains the convolutional network of `chain.py` at epsilon 4 and calibrates it at epsilon 1, on
-the records that did not train and on those that did. Every card is verified; accuracy, coverage and
-set sizes are measured on 1,500 other records. One owner of all records and no privacy stand beside
-it, as in `chain.py`. It takes some ten minutes on two cores: a SuperNode starts a process for every
-message. Exit status 1 if a card does not verify.
+Run `python benchmarks/federations/chain_supernodes.py` with the options of `chain.py`. A SuperLink
+and a SuperNode for each owner are processes of their own, with TLS and node authentication between
+them; one run (`flwr run`) trains the convolutional network of `chain.py` at epsilon 4 and
+calibrates it at epsilon 1, on the records that did not train and on those that did. What is
+measured, repeated and compared is that of `chain.py`. It takes some ten minutes on two cores: a
+SuperNode starts a process for every message. Exit status 1 if a card does not verify.
 """
 
-import argparse
 import json
 import sys
-import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -25,27 +20,24 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.federations.chain import TEST, card_row, comparisons, read_data, show, whole
 from benchmarks.federations.chain_commands import (
     EPSILON,
     FINER_BINS,
-    TRAIN_SHARE,
     TRAINING,
+    calibrations,
     gradient_lines,
     say,
     split,
     training_settings,
-    training_terms,
 )
-from benchmarks.federations.chain_comparison import SCORE, Measured, Records
+from benchmarks.federations.chain_comparison import SCORE, Records
+from benchmarks.federations.chain_rows import Dealt, Ran, run
 from confide.aggregator.keys import create_keys, read_key
 from confide.client.home import Home
 from confide.client.transport.pinned_launcher import bundle_hash, pin
 from confide.protocol.cards.card import read_card
 from confide.protocol.errors import BadInput
-from confide.protocol.methods.training.terms import TrainingTerms
 from confide.protocol.plan import Plan
-from confide.protocol.simulated.dealing import deal
 from confide.simulation.federation.harness import free_port
 from tests.support.programs.deployments import (
     SCRIPTS,
@@ -60,13 +52,6 @@ from tests.support.programs.deployments import (
 from tests.support.repository.places import ROOT
 from tests.support.training.chains import POLICY
 
-CAMPAIGNS = (
-    "central:trusted",
-    "central:owner-noised",
-    "bits:certified",
-    "full-data:certified",
-    "full-data:certified-owner-noised",
-)
 # A round, and a whole run, on a machine that does other work too.
 SECONDS, LONGEST = 600, 3_600
 
@@ -108,18 +93,19 @@ def deployed(folder: Path, prepare: Callable[[bytes], int], **settings: str) -> 
         yield
 
 
-def run_config(data: Records, terms: TrainingTerms, *, records: int, folder: Path) -> str:
+def run_config(dealt: Dealt, folder: Path) -> str:
     """The run configuration, with the training of `chain.py`."""
+    terms, training = dealt.terms, training_settings(dealt.data)
     settings: dict[str, Any] = {
-        "campaigns": " ".join((TRAINING, *CAMPAIGNS)),
+        "campaigns": " ".join((TRAINING, *calibrations(dealt.train_share))),
         "score": SCORE,
         "labels": terms.outputs,
-        "records": records,
-        "train-share": TRAIN_SHARE,
+        "records": dealt.expected["records"],
+        "train-share": dealt.train_share,
         "epsilon": EPSILON,
         "training-epsilon": terms.epsilon,
         "bins": FINER_BINS,
-        **{name: value for name, value in training_settings(data).items() if name != "epsilon"},
+        **{name: value for name, value in training.items() if name != "epsilon"},
         "timeout": float(SECONDS),
         "output": str(folder / "out"),
         "key-file": str(folder / "aggregator.key"),
@@ -127,84 +113,42 @@ def run_config(data: Records, terms: TrainingTerms, *, records: int, folder: Pat
     return " ".join(f"{name}={json.dumps(value)}" for name, value in settings.items())
 
 
-def measure(data: Records, *, owners: int, engine: str, folder: Path) -> dict[str, Any]:
-    """Run the chain; return the rows of its cards and how many records there were."""
-    records = len(data) - TEST
-    dealt, rest, _ = deal(data.labels, owners=owners, records=records, seed=0)
-    shares, test = [data.at(places) for places in dealt], data.at(rest)
-    terms = training_terms(data, records=records, owners=owners, train_share=TRAIN_SHARE)
-    config = run_config(data, terms, records=records, folder=folder)
+def over_supernodes(dealt: Dealt, folder: Path, engine: str) -> Ran:
+    """Train and calibrate by one run."""
+    owners, config = range(len(dealt.shares)), run_config(dealt, folder)
 
     def prepare(public: bytes) -> int:
-        for number, mine in enumerate(shares):
+        for number, mine in enumerate(dealt.shares):
             write_owner(folder, number, mine, aggregator=public)
-        return len(shares)
+        return len(owners)
 
     with deployed(folder, prepare, CONFIDE_ENGINE=engine):
-        say(f"{records} records, {owners} SuperNodes")
-        run = flwr(folder, "run", str(ROOT), "own", "--run-config", config)["run-id"]
-        ended = outcome(folder, run, seconds=LONGEST)
+        say(f"{dealt.expected['records']} records, {len(owners)} SuperNodes")
+        started = flwr(folder, "run", str(ROOT), "own", "--run-config", config)["run-id"]
+        ended = outcome(folder, started, seconds=LONGEST)
     if ended != "finished:completed":
         raise BadInput(f"the run is {ended}: {(folder / 'superlink.log').read_text()[-2000:]}")
-    model = (folder / "out" / f"{TRAINING.replace(':', '-')}.onnx").read_bytes()
-    public = read_key(folder / "aggregator.key").public_key().public_bytes_raw()
-    found = Measured.of(model, test)
     cards = {
         name: read_card(folder / "out" / f"{name.replace(':', '-')}.card.json")
-        for name in CAMPAIGNS
+        for name in calibrations(dealt.train_share)
     }
-    rows = [card_row(name, card, found, owners=owners, key=public) for name, card in cards.items()]
-    training = Plan.from_bytes(bytes.fromhex(cards[CAMPAIGNS[0]].formal["chain"]["training"]))
-    folders = [
-        (folder / f"home{number}", folder / f"records{number}.npz") for number in range(owners)
-    ]
-    parts = split(training, folders, shares, test=test)
-    rows += comparisons(terms, parts)
-    numbers = {
-        "training": len(parts.train),
-        "calibration on others": len(parts.calibrate),
-        "test": len(test),
-    }
-    logs = [(folder / f"node{number}.log").read_text() for number in range(owners)]
-    return {
-        "records": numbers,
-        "gradients": sorted(set().union(*map(gradient_lines, logs))),
-        "rows": rows,
-        "trivial bits": None,
-        "whole chain": whole(cards),
-    }
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    first = next(iter(cards.values()))
+    folders = [(folder / f"home{number}", folder / f"records{number}.npz") for number in owners]
+    logs = [(folder / f"node{number}.log").read_text() for number in owners]
+    return Ran(
+        settings=config,
+        model=(folder / "out" / f"{TRAINING.replace(':', '-')}.onnx").read_bytes(),
+        cards=cards,
+        key=read_key(folder / "aggregator.key").public_key().public_bytes_raw(),
+        split=split(
+            Plan.from_bytes(bytes.fromhex(first.formal["chain"]["training"])),
+            folders,
+            dealt.shares,
+            test=dealt.test,
+        ),
+        gradients=set().union(*map(gradient_lines, logs)),
     )
-    parser.add_argument("--data", type=Path, help="npz file of features and labels")
-    parser.add_argument("--owners", type=int, default=5)
-    parser.add_argument("--engine", default="hooks", help="of the owners (default: hooks, Opacus)")
-    parser.add_argument("--json", type=Path, help="write the rows to this file")
-    parser.add_argument("--markdown", action="store_true", help="as docs/training.md shows it")
-    arguments = parser.parse_args()
-    if arguments.owners < 1:
-        parser.error(f"--owners is {arguments.owners}; accepted is at least 1")
-    began = time.monotonic()
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            found = measure(
-                read_data(arguments.data),
-                owners=arguments.owners,
-                engine=arguments.engine,
-                folder=Path(folder),
-            )
-    except BadInput as error:
-        parser.error(str(error))
-    say(f"{time.monotonic() - began:.0f} s in all")
-    show(found, markdown=arguments.markdown)
-    if arguments.json is not None:
-        arguments.json.write_text(json.dumps(found, indent=2) + "\n")
-    if any(row["card"].startswith("FAILS") for row in found["rows"]):
-        sys.exit(1)
 
 
 if __name__ == "__main__":
-    main()
+    run(__doc__, over_supernodes)

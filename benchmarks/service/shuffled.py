@@ -152,7 +152,7 @@ class Campaign:
 
 
 def look(campaign: Campaign) -> dict[str, Any]:
-    """Look for owners in the aggregator's database, and decide its card again."""
+    """Look for owners in the aggregator's database, and verify its card."""
     size = campaign.plan.terms.row_bytes + 48
     handed = stored(campaign.place.url, campaign.id)
     reports, ids = named(handed, "sealed", size), named(handed, "ids", ID_BYTES)

@@ -11,8 +11,8 @@ from confide.protocol.errors import Refused
 from confide.protocol.exact.lattice import MOST_BATCH
 from confide.protocol.methods.training.terms import TrainingTerms
 from confide.protocol.models.model_file import Model
+from confide.protocol.models.results import TASK_RESULTS
 from confide.protocol.plan import Plan
-from confide.protocol.scores.base import MULTI_LABEL
 from confide.protocol.scores.registry import find_score
 from confide.protocol.wire import wire_pb2 as wire
 from confide.protocol.wire.columns import Array
@@ -175,11 +175,11 @@ class ModelResults:
             found = head_inputs(*given, width=width, vetted=vetted, cache=self._cache)
         elif columns:
             found = predictions(*given, columns=columns, vetted=vetted, cache=self._cache)
-        elif plan.task == MULTI_LABEL and records.results is None:
-            # Each result is a probability of its own, as inputs of a head are numbers in [0, 1].
-            found = head_inputs(*given, width=plan.labels, vetted=vetted, cache=self._cache)
         else:
-            found = probabilities(*given, labels=plan.labels, vetted=vetted, cache=self._cache)
+            read = TASK_RESULTS[plan.task]
+            found = probabilities(
+                *given, labels=plan.labels, kind=read, vetted=vetted, cache=self._cache
+            )
         self._last = kind, vetted, found
 
     def made(self, plan: Plan) -> Array | None:

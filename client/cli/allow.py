@@ -20,6 +20,10 @@ from confide.protocol.methods.partition import check_name
 from confide.protocol.models.model_file import Model
 from confide.protocol.models.scorer import check_model
 
+Vetted = Annotated[
+    bool,
+    typer.Option("--vetted", help="let it see many records at once: you have looked into it"),
+]
 allow_app = CommandLine("Add an aggregator, a model, a network or a column to the policy.")
 
 
@@ -48,10 +52,7 @@ def allow_model(
     ],
     *,
     home: Folder = DEFAULT_HOME,
-    vetted: Annotated[
-        bool,
-        typer.Option("--vetted", help="let it see many records at once: you have looked into it"),
-    ] = False,
+    vetted: Vetted = False,
     yes: Yes = False,
 ) -> None:
     """Let this model score your records, one at a time (or in batches, if you have vetted it)."""
@@ -88,10 +89,7 @@ def allow_architecture(
     ],
     *,
     home: Folder = DEFAULT_HOME,
-    vetted: Annotated[
-        bool,
-        typer.Option("--vetted", help="let it see many records at once: you have looked into it"),
-    ] = False,
+    vetted: Vetted = False,
     yes: Yes = False,
 ) -> None:
     """Let this network, of a package that you installed, be trained on your records.

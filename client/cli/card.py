@@ -50,7 +50,7 @@ def card(
 
 
 def _fetch(remote: Aggregator, *, trusted: frozenset[bytes]) -> tuple[str, Card]:
-    """The card as text and as a value; exit code 1 if there is none of a trusted aggregator."""
+    """The card as text and as a value; exit code 1 unless a trusted aggregator has published it."""
     text = remote.card()
     if text is None:
         fail("the card of this campaign is not published yet")

@@ -61,10 +61,10 @@ def _aggregator(
     ] = None,
     key: Annotated[Path | None, typer.Option(help="its private key (PEM)")] = None,
     patience: Annotated[
-        float, typer.Option(help="seconds an aggregator may be out of reach")
+        float, typer.Option(help="seconds that the aggregator may be out of reach")
     ] = 600.0,
     insecure_loopback: Annotated[
-        bool, typer.Option(help="no TLS, to an aggregator on this machine")
+        bool, typer.Option(help="no TLS; only for an aggregator on this machine")
     ] = False,
 ) -> Aggregator:
     if not 0 <= patience < math.inf:

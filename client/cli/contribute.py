@@ -72,6 +72,11 @@ def contribute(
         fail(f"this plan is refused before it is read: {refusal_text(refused.code, signed)}")
     if (lacking := respondent.misfit(plan)) is not None:
         raise BadInput(f"{records}: {lacking}")
+    if plan.terms.features is not None and device != AUTO:
+        # One that is not here is this machine's mistake; the aggregator would get a refusal.
+        from confide.client.training.descent import pick_device
+
+        pick_device(device)
     if respondent.lacks_model(plan) and not policy.refusals(plan):
         respondent.score_with(_sent_model(remote, plan, records, policy=policy))
     taking_part = Contribution(remote, respondent, ledger, plan, digest, signed, tell=say)

@@ -50,7 +50,7 @@ def restore(
     home: Folder = DEFAULT_HOME,
     yes: Yes = False,
 ) -> None:
-    """Restore a backup into an empty folder, or into the one it was made of."""
+    """Restore a backup into an empty folder, or into the folder that it was made from."""
     with clear_errors():
         print("A ledger that is in place keeps its spends, and those of the backup are added.")
         print(

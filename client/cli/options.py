@@ -17,7 +17,7 @@ NewRecords = Annotated[
     bool,
     typer.Option(
         "--new-records",
-        help="most records of this file are new, and not old ones under other ids",
+        help="most records of this file are new, rather than old ones under other ids",
     ),
 ]
 

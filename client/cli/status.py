@@ -20,7 +20,6 @@ from confide.protocol.commands.terminal import clear_errors
 from confide.protocol.errors import BadInput
 from confide.protocol.models.model_file import Model
 from confide.protocol.models.scorer import check_model
-from confide.protocol.scores.base import REGRESSION
 
 HEADINGS = (
     "campaign",
@@ -55,7 +54,7 @@ def status(home: Folder = DEFAULT_HOME) -> None:
 
 def doctor(
     home: Folder = DEFAULT_HOME,
-    records: Annotated[Path | None, typer.Option(help="records to try reading")] = None,
+    records: Annotated[Path | None, typer.Option(help="file of records to check")] = None,
     model: Annotated[Path | None, typer.Option(help="model that scores them (.onnx)")] = None,
 ) -> None:
     """Check files, permissions and ledger, and model and records if given.
@@ -90,7 +89,7 @@ def doctor(
 def _held(records: Records) -> str:
     """What a file holds, for its owner's eyes: targets in their own unit."""
     said = f"{len(records)} records"
-    if records.task == REGRESSION:
+    if records.task.of_numbers:
         known = records.truth[np.isfinite(records.truth)]
         span = f" from {known.min():g} to {known.max():g}" if len(known) else ""
         missing = len(records) - len(known)

@@ -68,7 +68,8 @@ def train(files: FileOptions, network: NetworkOptions) -> None:
                 "the weights stay in the ledger: your policy does not allow what their records "
                 f"have spent. Accepted is a larger budget in {place.policy_file}"
             )
-        _write(found, training, files, before=before)
+        paid = sum(row.records for row in ledger.campaigns() if row.plan == asked.plan)
+        _write(found, training, files, before=before, paid=paid)
 
 
 def _ledger_query(training: "OwnTraining", records: Records) -> LedgerQuery:
@@ -135,8 +136,13 @@ def _too_few(training: "OwnTraining", policy: Policy, records: int) -> str:
     )
 
 
-def _write(weights: bytes, training: "OwnTraining", files: FileOptions, *, before: bool) -> None:
-    """Write the weights, the model and what they are; the checkpoint is needed no more."""
+def _write(
+    weights: bytes, training: "OwnTraining", files: FileOptions, *, before: bool, paid: int
+) -> None:
+    """Write the weights, the model and what they are; the checkpoint is needed no more.
+
+    `paid` is the number of records that took part.
+    """
     from confide.client.training.weights_file import unpack_weights
 
     numbers, about = unpack_weights(weights)
@@ -154,7 +160,7 @@ def _write(weights: bytes, training: "OwnTraining", files: FileOptions, *, befor
         print("This training was charged when it was first written; nothing was charged now.")
     else:
         print(
-            f"Each record that took part was charged epsilon {about['epsilon']:g} and delta "
-            f"{about['delta']:g}, so these weights may leave; `confide-client status` shows the "
-            "whole ledger."
+            f"Each of the {paid} records that took part was charged epsilon {about['epsilon']:g} "
+            f"and delta {about['delta']:g}, so these weights may leave; `confide-client status` "
+            "shows the whole ledger."
         )

@@ -37,8 +37,10 @@ class NetworkOptions:
             "and runs here with all your rights",
         ),
     ] = "linear"
-    delta: Annotated[float, typer.Option(help="the probability that epsilon does not hold")] = 1e-6
-    epochs: Annotated[float, typer.Option(help="expected visits of a record")] = 20
+    delta: Annotated[
+        float, typer.Option(help="the probability with which epsilon may be exceeded")
+    ] = 1e-6
+    epochs: Annotated[float, typer.Option(help="how often a record is expected to be used")] = 20
     batch: Annotated[int, typer.Option(help="expected records in a step")] = 256
     rate: Annotated[float, typer.Option(help="learning rate (Adam)")] = 5e-3
     clip: Annotated[float, typer.Option(help="the length that gradients are clipped to")] = 1.0

@@ -162,7 +162,7 @@ class Ledger:
         return int(found)
 
     def _changes(self) -> tuple[int, int]:
-        """Two numbers that stay as they are while nobody writes to the file."""
+        """Two numbers that do not change while nobody writes to the file."""
         return self.version(), self._db.total_changes
 
     def backup(self, path: Path) -> None:

@@ -15,7 +15,7 @@ from confide.protocol.errors import BadInput
 
 
 def check_mark(db: sqlite3.Connection, ledger: Path) -> None:
-    """Refuse a ledger that knows of fewer queries than the one that was here."""
+    """Refuse a ledger with fewer queries than the one that was here before."""
     before, now = _read(ledger), _answered(db)
     if before > now:
         raise BadInput(

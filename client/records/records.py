@@ -8,9 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confide.protocol.errors import BadInput
-from confide.protocol.scores.base import CLASSIFICATION, MULTI_LABEL, REGRESSION, task_of
-from confide.protocol.scores.probabilities import check_probabilities
-from confide.protocol.scores.risk import FalseNegatives
+from confide.protocol.scores.task import Task, task_of
 
 Array = NDArray[Any]
 
@@ -46,7 +44,7 @@ class Records:
             )
         if self.results is not None:
             self._check_results(self.results)
-        n, truths = len(self.truth), "targets" if self.task == REGRESSION else "labels"
+        n = len(self.truth)
         for what, rows in {
             "results": self.results,
             "features": self.features,
@@ -55,7 +53,7 @@ class Records:
         }.items():
             if rows is not None and len(rows) != n:
                 raise BadInput(
-                    f"{n} {truths} for {len(rows)} rows of {what}; accepted is one a row"
+                    f"{n} {self.task.truths} for {len(rows)} rows of {what}; accepted is one a row"
                 )
         if len(self.names) != n or len(set(self.names)) != n:
             raise BadInput(
@@ -64,10 +62,8 @@ class Records:
 
     def _check_results(self, results: Array) -> None:
         """Refuse results that are no probabilities of labels, or no named numbers of targets."""
-        if self.task == CLASSIFICATION:
-            check_probabilities(results)
-        elif self.task == MULTI_LABEL:
-            FalseNegatives.chances(results)
+        if self.task.of_labels:
+            self.task.checked(results)
         elif results.ndim != 2 or results.shape[1] != len(self.columns):
             raise BadInput(
                 f"results of targets have shape {results.shape} for the columns "
@@ -75,7 +71,7 @@ class Records:
             )
 
     @property
-    def task(self) -> str:
+    def task(self) -> Task:
         """What the truths are: labels, numbers, flags of labels, or losses."""
         return task_of(self.truth)
 

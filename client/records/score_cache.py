@@ -38,6 +38,7 @@ def probabilities(
     model: Model | None,
     *,
     labels: int,
+    kind: ResultKind = PROBABILITIES,
     vetted: bool = False,
     cache: Path | None = None,
     progress: Progress | None = None,
@@ -55,7 +56,7 @@ def probabilities(
             )
         return records.results.astype(np.float32, copy=False)
     return _results(
-        records, model, PROBABILITIES, width=labels, vetted=vetted, cache=cache, progress=progress
+        records, model, kind, width=labels, vetted=vetted, cache=cache, progress=progress
     )
 
 

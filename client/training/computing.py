@@ -1,5 +1,6 @@
 """How the owner's machine computes gradients: on which device, and by which engine."""
 
+import re
 from dataclasses import dataclass
 
 from confide.protocol.errors import BadInput
@@ -29,7 +30,16 @@ class Computing:
     engine: str = AUTO
 
     def __post_init__(self) -> None:
+        check_device(self.device)
         check_engine(self.engine)
+
+
+def check_device(name: str) -> int | None:
+    """Accept the name of a device, wherever it is; return its number, if it has one."""
+    found = re.fullmatch(r"auto|cpu|cuda(?::(\d{1,3}))?", name)
+    if found is None:
+        raise BadInput(f"device is {name!r}; accepted are 'auto', 'cpu', 'cuda' and 'cuda:N'")
+    return None if found[1] is None else int(found[1])
 
 
 def check_engine(name: str) -> None:
@@ -40,7 +50,7 @@ def check_engine(name: str) -> None:
 
 
 def engines_of(choice: str) -> tuple[str, ...]:
-    """The engines that a choice stands for, in the order in which they are tried."""
+    """The engines of a choice, in the order in which they are tried."""
     check_engine(choice)
     return _TRIED.get(choice, (choice,))
 

@@ -1,7 +1,6 @@
 """The steps of DP-SGD: Poisson batch, clipped sum on the integer lattice, exact noise, update."""
 
 import math
-import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from confide.client.training.computing import check_device
 from confide.client.training.engines.clipper import Clipper, clipped_sum
 from confide.client.training.randomness import poisson_batch, random_order, stream
 from confide.protocol.errors import BadInput
@@ -146,9 +146,7 @@ def pick_device(name: str) -> torch.device:
 
     The owner chooses it, never a plan.
     """
-    found = re.fullmatch(r"auto|cpu|cuda(?::(\d{1,3}))?", name)
-    if found is None:
-        raise BadInput(f"device is {name!r}; accepted are 'auto', 'cpu', 'cuda' and 'cuda:N'")
+    number = check_device(name) or 0
     devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if name.startswith("cuda") and not devices:
         raise BadInput(
@@ -157,7 +155,6 @@ def pick_device(name: str) -> torch.device:
         )
     if name == "cpu" or not devices:
         return torch.device("cpu")
-    number = int(found[1] or 0)
     if number >= devices:
         raise BadInput(f"device is {name!r}; accepted are 'cuda:0' to 'cuda:{devices - 1}' here")
     return torch.device("cuda", number)

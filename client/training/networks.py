@@ -67,7 +67,7 @@ def open_sums(
 def count_errors(
     network: Network, weights: NDArray[np.float64], rows: Rows, *, centre: float
 ) -> int:
-    """How many records the network predicts wrongly; a label that it does not have is wrong.
+    """How many records the network predicts wrongly; labels that it does not know count as wrong.
 
     So is a record on which it fails: an error would tell of it.
 

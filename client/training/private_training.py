@@ -55,7 +55,7 @@ COMPLETED, OUT_OF_BUDGET, DIVERGED = "completed", "stopped before the budget was
 
 @dataclass(frozen=True)
 class Trained:
-    """A model, the whole privacy profile of what it tells, and how its training ended."""
+    """A model, the whole privacy profile of its training, and how the training ended."""
 
     model: nn.Module
     profile: Profile

@@ -149,14 +149,14 @@ class Contribution:
             self.ledger.acknowledge(plan=self.plan_digest, query=query, code=delivery.code)
 
     def _tell(self, query: bytes) -> None:
-        """Say how far a campaign of several rounds is; nothing about records."""
-        in_all, receipt = self.plan.terms.rounds, self.left.receipts.get(query_digest(query))
-        if in_all > 1 and receipt == wire.Code.OK:
-            number = parse(wire.Query, query).round + 1
-            self.tell(f"round {number} of {in_all}: answered, and the aggregator holds it")
+        """Say how far the campaign is; nothing about records."""
+        if self.left.receipts.get(query_digest(query)) == wire.Code.OK:
+            number, in_all = parse(wire.Query, query).round + 1, self.plan.terms.rounds
+            known = f" of {in_all}" if in_all else ""
+            self.tell(f"round {number}{known}: answered, and the aggregator holds it")
 
     def _ask(self, query: bytes, drawn: bool) -> None:
-        """Raise Withheld if the policy, as it is now, does not let a drawn answer leave.
+        """Raise Withheld if the current policy does not let a drawn answer leave.
 
         It is asked before every try. Declining is always allowed.
         """

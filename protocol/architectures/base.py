@@ -81,7 +81,7 @@ class BuiltIn(Network):
     @classmethod
     @abstractmethod
     def of(cls, arguments: Mapping[str, Any], *, features: int, outputs: int) -> Self:
-        """Make the network of these public arguments; refuse those that it does not have."""
+        """Make the network from these public arguments; refuse arguments that it does not take."""
 
     @abstractmethod
     def logits(self, graph: Any, weights: Mapping[str, NDArray[Any]]) -> None:
@@ -136,7 +136,7 @@ def shares(targets: NDArray[Any], span: Span) -> NDArray[np.float64]:
 
 
 def check_span(low: float, high: float, *, labels: int) -> None:
-    """Refuse a range of targets that is none, or one beside labels."""
+    """Refuse an invalid range of targets, or a range for a network that learns labels."""
     if labels and (low, high) != (0.0, 0.0):
         raise BadInput(
             f"target-low is {low!r} and target-high {high!r} with {labels} labels; accepted is 0 "
@@ -206,7 +206,7 @@ def whole_numbers(name: str, value: Any, *, most: int, count: range) -> tuple[in
 
 
 def check_names(network: str, arguments: Mapping[str, Any], accepted: tuple[str, ...]) -> None:
-    """Refuse an argument that the network does not have."""
+    """Refuse an argument that the network does not take."""
     unknown = sorted(set(arguments) - set(accepted))
     if unknown:
         raise BadInput(

@@ -1,4 +1,4 @@
-"""Networks of other packages: `package.module:factory`, installed by whoever runs them.
+"""Networks of other packages: `package.module:factory`, installed by the user who runs them.
 
 The factory is called as `factory(features=..., labels=..., **arguments)` and returns a torch module
 that maps rows of `features` numbers in [-1, 1] to `labels` logits. A plan names it together with

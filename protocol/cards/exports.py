@@ -33,7 +33,7 @@ class Curator:
 
 
 def exported(card: Card, findings: list[Finding], *, form: str, curator: Curator) -> str:
-    """Write a card in one of FORMS, if it verifies and somebody may rely on it."""
+    """Write a card in one of FORMS, if it verifies and keeps its contract."""
     broken = [finding.clause for finding in findings if not finding.holds]
     if broken:
         raise BadInput(f"the card does not verify ({', '.join(broken)}); accepted is one that does")

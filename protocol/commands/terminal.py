@@ -55,6 +55,9 @@ def run_command(module: str, *, name: str, extra: str, own: Mapping[str, str] = 
             file=sys.stderr,
         )
         raise SystemExit(2) from None
+    except KeyboardInterrupt:
+        # Ctrl-C while packages are loaded, before any command has begun.
+        raise SystemExit(_interrupted()) from None
 
 
 def check_installed(package: str) -> None:
@@ -85,5 +88,10 @@ def clear_errors() -> Iterator[None]:
         print(f"error: {printable(str(error))}", file=sys.stderr)
         raise SystemExit(2) from None
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        raise SystemExit(INTERRUPTED) from None
+        raise SystemExit(_interrupted()) from None
+
+
+def _interrupted() -> int:
+    """Say that Ctrl-C ended the command; return its exit code."""
+    print("interrupted", file=sys.stderr)
+    return INTERRUPTED

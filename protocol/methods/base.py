@@ -217,12 +217,12 @@ class Terms(ABC):
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """The values of that column whose records take part."""
+        """The values of the group column whose records take part."""
         return ()
 
     @property
     def by_label(self) -> bool:
-        """Whether an owner divides its records by their label, of which each then has one."""
+        """Whether owners divide their records by label; each record then has exactly one."""
         return False
 
     @property

@@ -45,7 +45,7 @@ def check_smallest_owner(records: int) -> None:
 
 
 def rounds_for(smallest_owner: int) -> Rounds:
-    """The most rounds that the smallest owner which shall count can answer; 0: the usual ones."""
+    """The most rounds that the smallest owner to be counted can answer; 0: the usual number."""
     if not smallest_owner:
         return SCHEDULES[0][1]
     return next(rounds for least, rounds in SCHEDULES if smallest_owner >= least)

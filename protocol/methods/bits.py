@@ -166,7 +166,7 @@ class BitQuery(SealableQuery):
         return BitTally(tuple(values["answers"]), tuple(values["ones"]), parts, senders)
 
     def evidence(self, tally: BitTally | None) -> list[BitEvidence]:
-        """A threshold may stand in a query several times; its answers are pooled.
+        """A query may contain a threshold several times; its answers are pooled.
 
         Those of groups with thresholds of their own say nothing of all records.
         """
@@ -260,7 +260,7 @@ class BitTerms(LeveledTerms):
 
     @property
     def row_bytes(self) -> int:
-        """Who tests owners or groups one by one must know whose reports they are."""
+        """Tests of single owners or groups need to know whose reports they are."""
         return 0 if self.variant in PART_VARIANTS or self.planned_mixture else ROW_BYTES
 
     @property

@@ -20,7 +20,7 @@ from confide.protocol.methods.partition import Division
 
 @dataclass(frozen=True, kw_only=True)
 class LocalTerms(Terms):
-    """The terms of a method whose reports each go through a channel, private one by one.
+    """The terms of a method in which a channel makes every report private by itself.
 
     The guarantee fails with probability `delta` over calibration, 0 if it is one on average;
     `max_corrupt` reports may be false.
@@ -60,7 +60,7 @@ class LocalTerms(Terms):
 
     @property
     def guarantee(self) -> str:
-        """What is promised: of this calibration but for `delta`, at many levels, or on average."""
+        """What is promised: PAC (but for `delta`), a band of levels, or an average."""
         return promise_of(self.levels, self.delta)
 
     @property

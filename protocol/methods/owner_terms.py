@@ -73,7 +73,7 @@ def check_groups(variant: str, column: str, groups: tuple[str, ...]) -> None:
 
 
 def in_clear(column: str, groups: tuple[str, ...]) -> tuple[str, ...]:
-    """What owners are told of groups: the column leaves as it is, and whose records take part."""
+    """What owners are told about groups: a column leaves in clear, and which records take part."""
     return _of_groups(
         f"With each goes its {column} IN CLEAR, which no epsilon covers.", column, groups
     )

@@ -58,7 +58,7 @@ class Division(ABC):
         """Return name and key of every part that a card lists, given those that answered."""
 
     def columns(self, subjects: Subjects) -> Columns:
-        """Return what these records send in clear for this; nothing if the sender tells."""
+        """Return what these records send in clear for it; nothing if the sender tells the part."""
         return {}
 
     def packed(self, columns: Columns) -> dict[str, bytes]:
@@ -129,7 +129,7 @@ class Partition(Protocol):
 
 @dataclass(frozen=True)
 class Classes:
-    """Every label of a plan; a record whose label the plan does not have is in no part."""
+    """Every label of a plan is a part; a record with another label is in no part."""
 
     labels: int
 
@@ -225,7 +225,7 @@ def spelled(values: Iterable[Any]) -> NDArray[np.str_]:
 
 
 def numbers(values: NDArray[np.str_], names: tuple[str, ...]) -> NDArray[np.int64]:
-    """The number of every value among the names; NO_PART for a value that is none of them."""
+    """The index of every value among the names; NO_PART for a value that is not among them."""
     found, places = np.unique(values, return_inverse=True)
     known = {name: number for number, name in enumerate(names)}
     own = np.array([known.get(str(value), NO_PART) for value in found], dtype=np.int64)

@@ -34,5 +34,5 @@ for _terms in BUILT_IN:
 
 
 def local_variants() -> dict[str, tuple[str, ...]]:
-    """The variants of every method whose reports are private one by one."""
+    """The variants of every method in which each report is private by itself."""
     return {name: terms.variants for name, terms in METHODS.items() if terms.calibrates_by_reports}

@@ -17,14 +17,14 @@ class Subjects(Protocol):
     def __len__(self) -> int: ...
     @property
     def labels(self) -> Array:
-        """The true labels, also those that the plan does not have."""
+        """The true labels, including labels that are not in the plan."""
 
     @property
     def positions(self) -> NDArray[np.float64]:
         """The positions of the records in [0, 1)."""
 
     def scores(self) -> Array:
-        """Return the scores of the true labels; a label that the plan does not have scores 1."""
+        """Return the scores of the true labels; a label that is not in the plan scores 1."""
 
     def probabilities(self) -> Array:
         """Return the model's probabilities of every label."""

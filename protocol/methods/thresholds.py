@@ -82,7 +82,7 @@ class Alarm:
 
 @dataclass(frozen=True)
 class BitEvidence(Evidence):
-    """Randomised bits, of which `ones` were one: a binomial number."""
+    """Randomised bits, `ones` of them equal to one: a binomial count."""
 
     ones: int
     channel: Bit
@@ -118,7 +118,7 @@ class BitEvidence(Evidence):
 
 @dataclass(frozen=True)
 class CountEvidence(Evidence):
-    """A count of records with noise of this variance in all, taken as normal."""
+    """A count of records with noise of this total variance, treated as normal."""
 
     count: int
     variance: float
@@ -128,7 +128,7 @@ class CountEvidence(Evidence):
         return self.count / self.answers
 
     def error(self, level: float) -> float:
-        """Of the noise, and of which records there are."""
+        """The standard error from the noise and from the sampling of records."""
         return math.sqrt(self.variance + self.answers * level * (1 - level)) / self.answers
 
     def above(self, level: float) -> float:

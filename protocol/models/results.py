@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from confide.protocol.scores.base import CLASSIFICATION, MULTI_LABEL, REGRESSION
+from confide.protocol.scores.task import CLASSIFICATION, MULTI_LABEL, OWN_LOSS, REGRESSION
 
 Array = NDArray[Any]
 
@@ -110,5 +110,10 @@ NUMBERS = ResultKind(
     "no output of the model above 0",
 )
 RESULT_KINDS = {kind.name: kind for kind in (PROBABILITIES, PREDICTIONS, NUMBERS)}
-# How the results of a model that predicts are read.
-TASK_RESULTS = {CLASSIFICATION: PROBABILITIES, REGRESSION: PREDICTIONS, MULTI_LABEL: NUMBERS}
+# How the results of a model are read; losses come without any.
+TASK_RESULTS = {
+    CLASSIFICATION: PROBABILITIES,
+    REGRESSION: PREDICTIONS,
+    MULTI_LABEL: NUMBERS,
+    OWN_LOSS: NUMBERS,
+}

@@ -156,7 +156,7 @@ def main() -> None:
 
 
 def _chunks(session: Session, features: Array, *, labels: int, vetted: bool) -> Iterator[Array]:
-    """Results of STEP records at a time, in memory shared with the forks; NaN if there is none."""
+    """Results of STEP records at a time, in memory that forks share; NaN where one is missing."""
     shared = mmap.mmap(-1, 8 + 4 * STEP * labels)
     at = np.frombuffer(shared, dtype=np.int64, count=1)
     found = np.frombuffer(shared, dtype=np.float32, offset=8).reshape(STEP, labels)

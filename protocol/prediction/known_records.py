@@ -9,7 +9,7 @@ from confide.protocol.errors import BadInput
 from confide.protocol.prediction.batches import BatchModel
 from confide.protocol.prediction.new_records import read_new_records
 from confide.protocol.prediction.predictor import Predictor
-from confide.protocol.scores.base import CLASSIFICATION, REGRESSION, Score
+from confide.protocol.scores.base import Score
 from confide.protocol.scores.probabilities import check_labels
 from confide.protocol.scores.regression import column, residual
 
@@ -18,7 +18,7 @@ Array = NDArray[Any]
 
 def check_task(score: Score) -> None:
     """Refuse a score of a loss, which bounds no coverage."""
-    if score.task not in (CLASSIFICATION, REGRESSION):
+    if score.task.of_risk:
         raise BadInput(f"score is {score.text!r}; accepted is one of labels or of numbers")
 
 
@@ -33,11 +33,10 @@ def read_known_records(
     check_task(score)
     found = read_new_records(path, score, features=model is not None, named=named)
     if found.truth is None:
-        wanted = "target" if score.task == REGRESSION else "label"
-        raise BadInput(f"{path} has no column {wanted!r}; accepted are records with it")
+        raise BadInput(f"{path} has no column {score.task.column!r}; accepted are records with it")
     try:
         results = Predictor(score, 1.0, model=model).results(found.given)
-        if score.task == REGRESSION:
+        if score.task.of_numbers:
             truth = column("targets", found.truth)
             return residual(score).checked(results), truth, found.ignored
         labels = check_labels(found.truth, n=len(results), k=results.shape[1])

@@ -11,14 +11,10 @@ from confide.protocol.errors import BadInput
 from confide.protocol.methods.partition import spelled
 from confide.protocol.record_files.record_columns import (
     check_features,
-    flags,
+    observed,
     read_columns,
-    targets,
-    whole_labels,
 )
-from confide.protocol.record_files.record_tables import TRUE_LABELS
-from confide.protocol.scores.base import MULTI_LABEL, REGRESSION, Score
-from confide.protocol.scores.regression import residual
+from confide.protocol.scores.base import Score
 
 Array = NDArray[Any]
 
@@ -74,21 +70,20 @@ def read_new_records(
 
 def _results_of(score: Score) -> str:
     """The names of the columns that this score reads, as an expression; one too many is read."""
-    return "|".join(residual(score).columns) if score.task == REGRESSION else r"p\d+"
+    return "|".join(score.columns) or r"p\d+"
 
 
 def _wanted(score: Score, *, features: bool) -> str:
     if features:
         return "features, and `id` if you like"
-    if score.task == REGRESSION:
-        named = " and ".join(f"`{name}`" for name in residual(score).columns)
+    if score.columns:
+        named = " and ".join(f"`{name}`" for name in score.columns)
         return f"{named}, and `id` if you like; features need a model"
     return "probabilities `p0`, `p1`, ..., and `id` if you like; features need a model"
 
 
 def _records(arrays: dict[str, Array], score: Score, *, features: bool) -> NewRecords:
-    numbers = score.task == REGRESSION
-    names = ("features",) if features else residual(score).columns if numbers else ("probs",)
+    names = ("features",) if features else score.columns or ("probs",)
     missing = [name for name in names if name not in arrays]
     if missing:
         raise BadInput(f"it has {', '.join(sorted(arrays))}; missing: {', '.join(missing)}")
@@ -97,15 +92,9 @@ def _records(arrays: dict[str, Array], score: Score, *, features: bool) -> NewRe
         if not values.ndim:
             raise BadInput(f"{name} has shape {values.shape}; accepted is a row a record")
     given = found[0] if len(found) == 1 else np.column_stack(found)
-    several = score.task == MULTI_LABEL
-    observed = "target" if numbers else TRUE_LABELS if several else "label"
-    truth, ids = arrays.get(observed), arrays.get("id")
-    if numbers and truth is not None:
-        truth = targets(truth)
-    for what, rows, dimensions in (("id", ids, 1), ("truth", truth, 1 + several)):
+    truth, ids = observed(score.task, arrays), arrays.get("id")
+    for what, rows, dimensions in (("id", ids, 1), ("truth", truth, score.task.dimensions)):
         if rows is not None and (rows.ndim != dimensions or len(rows) != len(given)):
             raise BadInput(f"{what} has shape {rows.shape} for {len(given)} records")
     check_features(given)
-    if not numbers and truth is not None:
-        truth = flags(truth) if several else whole_labels(truth)
     return NewRecords(given, None if ids is None else ids.tolist(), truth)

@@ -28,13 +28,9 @@ from confide.protocol.prediction.explanation import (
     explain_intervals,
     explain_labels,
 )
-from confide.protocol.scores.base import CLASSIFICATION, MULTI_LABEL, Score
-from confide.protocol.scores.label_score import LabelScore
-from confide.protocol.scores.membership import labels_within
-from confide.protocol.scores.probabilities import check_probabilities
+from confide.protocol.scores.base import Score, SetScore
 from confide.protocol.scores.registry import find_score
 from confide.protocol.scores.regression import residual
-from confide.protocol.scores.risk import FalseNegatives
 from confide.protocol.tensors import as_array, like
 
 Array = NDArray[Any]
@@ -132,7 +128,7 @@ class Predictor:
     @property
     def of_labels(self) -> bool:
         """Whether it predicts sets of labels, not intervals of numbers."""
-        return self.score.task in (CLASSIFICATION, MULTI_LABEL)
+        return self.score.task.of_labels
 
     def predict_set(self, x: Any, *, u: Any = None, groups: Any = None) -> Any:
         """Return (n, K) booleans: the labels of every set.
@@ -179,11 +175,7 @@ class Predictor:
             return [found[row] for row in range(len(results))]
         if not self.of_labels:
             return explain_intervals(residual(self.score), results, threshold=self.threshold)
-        if self.score.task == MULTI_LABEL:
-            scores = FalseNegatives.label_scores(results)
-        else:
-            uniforms = self._uniforms(len(results), u)
-            scores = LabelScore.of(self.score).all_scores(results, u=uniforms)
+        scores = SetScore.of(self.score).all_scores(results, u=self._uniforms(len(results), u))
         return explain_labels(self.score, scores, threshold=self._limits)
 
     def results(self, x: Any, *, progress: Progress | None = None) -> Array:
@@ -192,10 +184,7 @@ class Predictor:
         found = given if self.model is None else self.model(given, width=width, progress=progress)
         if not self.of_labels:
             return found if self.model is None else found.astype(np.float64)
-        if self.score.task == MULTI_LABEL:
-            found = FalseNegatives.chances(found)
-        else:
-            found = check_probabilities(found).astype(np.float32, copy=False)
+        found = self.score.task.checked(found)
         if width is not None and found.shape[1] != width:
             raise BadInput(
                 f"probabilities have {found.shape[1]} columns; accepted is one for each of the "
@@ -210,20 +199,13 @@ class Predictor:
         return self.score.width(self.label_count or 0)
 
     def _mask(self, x: Any, u: Any, groups: Any = None) -> NDArray[np.bool_]:
-        if self.score.task != MULTI_LABEL:
-            LabelScore.of(self.score)
-        results = self.results(x)
+        score, results = SetScore.of(self.score), self.results(x)
         uniforms = self._uniforms(len(results), u)
         found = np.empty(results.shape, dtype=np.bool_)
         for rows, own in self._grouped(groups, len(results)):
             some = None if uniforms is None else uniforms[rows]
-            found[rows] = own._inside(results[rows], some)
+            found[rows] = score.within(results[rows], own._limits, u=some)
         return found
-
-    def _inside(self, results: Array, u: Array | None) -> NDArray[np.bool_]:
-        if self.score.task == MULTI_LABEL:
-            return FalseNegatives.label_scores(results) <= np.asarray(self._limits)
-        return labels_within(LabelScore.of(self.score), results, self._limits, u=u)
 
     def _grouped(self, groups: Any, n: int) -> Iterator[tuple[Any, Self]]:
         """Yield rows of n records, and the predictor of their group, which takes results."""

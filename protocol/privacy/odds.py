@@ -15,7 +15,7 @@ def worst_odds(epsilon: float) -> str:
 
 
 def guessing(epsilon: float) -> str:
-    """Say how far the answers of a record can move somebody who guesses about it."""
+    """Say how much the answers of a record can help someone who guesses about it."""
     return (
         "If someone guessed 50 : 50 about a record, your answers can move them to at most "
         f"{worst_odds(epsilon)}."

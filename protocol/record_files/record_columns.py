@@ -19,11 +19,12 @@ from confide.protocol.record_files.record_tables import (
     check_named,
     table_arrays,
 )
+from confide.protocol.scores.task import TASKS, Task
 
 Array = NDArray[Any]
 
-# What was observed, of which a file has one.
-TRUTHS = ("label", "target", TRUE_LABELS, LOSSES)
+# The columns of what was observed, of which a file has one.
+TRUTHS = tuple(task.column for task in TASKS.values())
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ def read_columns(
     beside: Collection[str] = (),
     only: str = ".*",
 ) -> Columns:
-    """Read a file; `named` are columns that stand for themselves, and are no features.
+    """Read a file; columns in `named` are returned by name and are not features.
 
     So do columns `beside` the others, which a file need not have. Of the others those are read
     whose name matches `only`.
@@ -98,15 +99,15 @@ def truths(arrays: Mapping[str, Array]) -> tuple[Array, Array | None, tuple[str,
 
     Only results of targets have named columns. Without results there must be features.
     """
-    found = sorted(arrays)
+    columns = sorted(arrays)
     given = [name for name in TRUTHS if name in arrays]
     if len(given) != 1:
         which = f"together: {', '.join(given)}" if given else f"missing: {' or '.join(TRUTHS[:2])}"
-        raise BadInput(f"it has columns {found}; {which}; accepted is one of {', '.join(TRUTHS)}")
+        raise BadInput(f"it has columns {columns}; {which}; accepted is one of {', '.join(TRUTHS)}")
     names: tuple[str, ...] = ()
     if given == [LOSSES]:
-        losses = _rows(arrays[LOSSES], "fiub", "losses")
-        return losses.astype(np.float64), np.empty((len(losses), 0), dtype=np.float32), names
+        found = losses(arrays[LOSSES])
+        return found, np.empty((len(found), 0), dtype=np.float32), names
     if given == [TRUE_LABELS]:
         truth, results, what = flags(arrays[TRUE_LABELS]), arrays.get("probs"), "probabilities"
     elif "label" in arrays:
@@ -116,8 +117,13 @@ def truths(arrays: Mapping[str, Array]) -> tuple[Array, Array | None, tuple[str,
         results, names = predicted(arrays, len(truth))
         what = "prediction, or lower and upper,"
     if results is None and "features" not in arrays:
-        raise BadInput(f"it has columns {found}; missing: {what} or features")
+        raise BadInput(f"it has columns {columns}; missing: {what} or features")
     return truth, results, names
+
+
+def observed(task: Task, arrays: Mapping[str, Array]) -> Array | None:
+    """Return what was observed for a task, or None if the file does not have it."""
+    return _TRUTH[task.column](arrays[task.column]) if task.column in arrays else None
 
 
 def flags(values: Array) -> Array:
@@ -126,6 +132,11 @@ def flags(values: Array) -> Array:
     if not np.isin(found, (0, 1)).all():
         raise BadInput("true_labels hold something else than 0 and 1; accepted is one a label")
     return found.astype(np.bool_)
+
+
+def losses(values: Array) -> Array:
+    """Return rows of losses as they are."""
+    return _rows(values, "fiub", "losses").astype(np.float64)
 
 
 def _rows(values: Array, kinds: str, what: str) -> Array:
@@ -236,6 +247,8 @@ def _check_once(names: list[str]) -> None:
         raise BadInput(f"it has the column {twice!r} twice")
 
 
+# How the column of each task is read.
+_TRUTH = {"label": whole_labels, "target": targets, TRUE_LABELS: flags, LOSSES: losses}
 READERS: dict[str, Callable[[Path, Named], Columns]] = {
     ".npz": _npz,
     ".csv": _csv,

@@ -24,7 +24,7 @@ class TextColumn(BadInput):
 
 
 class Named(NamedTuple):
-    """Columns that stand for themselves: those that a file needs, and those that it may have.
+    """Columns that are returned by name: those that a file must have, and those that it may have.
 
     Of a table's other columns those are read whose name matches `only`.
     """

@@ -5,22 +5,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
+import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from confide.protocol.errors import BadInput, narrowed
+from confide.protocol.scores.task import Task
 
 Array = NDArray[Any]
-
-CLASSIFICATION, REGRESSION = "classification", "regression"
-# Tasks whose coverage is one minus an expected loss.
-MULTI_LABEL, OWN_LOSS = "multi-label", "own-loss"
-
-
-def task_of(truth: Array) -> str:
-    """Return the task that truths are of: labels, numbers, sets of labels, or losses."""
-    if truth.ndim == 2:
-        return OWN_LOSS if truth.dtype.kind == "f" else MULTI_LABEL
-    return REGRESSION if truth.dtype.kind == "f" else CLASSIFICATION
 
 
 class Score(ABC):
@@ -30,7 +21,9 @@ class Score(ABC):
     results and, if `randomized`, of one uniform number that only the owner can predict.
     """
 
-    task: ClassVar[str]
+    task: ClassVar[Task]
+    # The constants without a default, as messages show them.
+    needs: ClassVar[str] = ""
     # The columns of a model's results, by the names that files of records give them; probabilities
     # of labels have none.
     columns: ClassVar[tuple[str, ...]] = ()
@@ -77,10 +70,36 @@ class Score(ABC):
 
     @abstractmethod
     def owned_scores(self, results: Array, truth: Array, *, u: Array | None) -> Array:
-        """Return the (n,) scores of an owner's records, whatever these hold.
+        """Return the (n,) scores of an owner's records without ever failing on what they hold.
 
         A truth that cannot be covered scores 1: an error would reveal that some record has it.
         """
+
+
+class SetScore(Score):
+    """A score of labels: a threshold gives the set of those that score at most as much."""
+
+    @classmethod
+    def of(cls, score: Score) -> Self:
+        """Return a score as one of labels; refuse others."""
+        return cls.narrowed(score, accepted="one of labels")
+
+    def check_labels(self, labels: int) -> None:
+        if labels < 2:
+            raise BadInput(f"labels is {labels} with score {self.name}; accepted is 2 or more")
+
+    def width(self, labels: int) -> int:
+        return labels
+
+    @abstractmethod
+    def all_scores(self, results: ArrayLike, *, u: ArrayLike | None = None) -> Array:
+        """Return the (n, K) scores of every label."""
+
+    @abstractmethod
+    def within(
+        self, results: ArrayLike, threshold: ArrayLike, *, u: ArrayLike | None = None
+    ) -> NDArray[np.bool_]:
+        """Return (n, K) flags: the label scores at most the threshold, or each at most its own."""
 
 
 class UnlabelledScore(Score):
@@ -107,7 +126,7 @@ def check_no_labels(name: str, labels: int) -> None:
 def check_constants(
     name: str, given: Mapping[str, float], limits: Mapping[str, tuple[float, float]]
 ) -> None:
-    """Refuse a constant that the score does not have, or a value outside its limits."""
+    """Refuse a constant that the score does not take, or a value outside its limits."""
     for key, value in given.items():
         if key not in limits:
             accepted = ", ".join(limits) or "none"

@@ -7,17 +7,19 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from confide.protocol.errors import BadInput
-from confide.protocol.scores.base import CLASSIFICATION, Score, check_constants
+from confide.protocol.scores.base import SetScore, check_constants
+from confide.protocol.scores.membership import labels_within
 from confide.protocol.scores.probabilities import (
     check_labels,
     check_shape,
     check_uniforms,
     chunks,
+    tempered,
     working,
 )
 from confide.protocol.scores.ranking import Ranking, TrueRanking
 from confide.protocol.scores.sorted_ranking import FullRanking
+from confide.protocol.scores.task import CLASSIFICATION, Task
 
 Array = NDArray[Any]
 
@@ -28,7 +30,7 @@ ANY = (-1e6, 1e6)
 
 
 @dataclass(frozen=True)
-class LabelScore(Score):
+class LabelScore(SetScore):
     """A score of labels.
 
     `randomized` says whether it uses the ranking's uniform number `u`; only then do owners draw
@@ -44,12 +46,7 @@ class LabelScore(Score):
     limits: Mapping[str, tuple[float, float]] = field(default_factory=dict, hash=False)
     temperature: float = 1.0
 
-    task: ClassVar[str] = CLASSIFICATION
-
-    @classmethod
-    def of(cls, score: Score) -> Self:
-        """Return a score as one of labels; refuse one of numbers."""
-        return cls.narrowed(score, accepted="one of labels")
+    task: ClassVar[Task] = CLASSIFICATION
 
     @property
     def constants(self) -> Mapping[str, float]:
@@ -67,15 +64,8 @@ class LabelScore(Score):
             self, parameters=own, temperature=float(given.get("temperature", self.temperature))
         )
 
-    def check_labels(self, labels: int) -> None:
-        if labels < 2:
-            raise BadInput(f"labels is {labels} with score {self.name}; accepted is 2 or more")
-
     def meaning(self, labels: int) -> str:
         return f"{labels} labels."
-
-    def width(self, labels: int) -> int:
-        return labels
 
     def true_scores(
         self, results: ArrayLike, truth: ArrayLike, *, u: ArrayLike | None = None
@@ -88,7 +78,6 @@ class LabelScore(Score):
         return np.clip(self(ranking), 0, 1).astype(working(probs.dtype), copy=False)
 
     def all_scores(self, results: ArrayLike, *, u: ArrayLike | None = None) -> Array:
-        """Return the (n, K) scores of every label."""
         probs = check_shape(results)
         uniforms = check_uniforms(u, len(probs))
         out = np.empty(probs.shape, dtype=working(probs.dtype))
@@ -99,8 +88,13 @@ class LabelScore(Score):
             )
         return out
 
+    def within(
+        self, results: ArrayLike, threshold: ArrayLike, *, u: ArrayLike | None = None
+    ) -> NDArray[np.bool_]:
+        return labels_within(self, results, threshold, u=u)
+
     def owned_scores(self, results: Array, truth: Array, *, u: Array | None) -> Array:
-        """A label that the plan does not have is never covered: its score is 1."""
+        """A label that is not in the plan is never covered: its score is 1."""
         scores = np.ones(len(truth))
         known = (truth >= 0) & (truth < results.shape[1])
         uniforms = None if u is None else u[known]
@@ -109,15 +103,3 @@ class LabelScore(Score):
 
     def __call__(self, ranking: Ranking) -> Array:
         return self.function(ranking, **self.parameters)
-
-
-def tempered(probs: Array, temperature: float) -> Array:
-    """Raise probabilities to 1/temperature and divide by their sum, each row by itself.
-
-    The largest of a row is divided out first, so that the sum is at least 1.
-    """
-    if temperature == 1:
-        return probs
-    exact = probs.astype(np.float64)
-    powers = (exact / exact.max(axis=1, keepdims=True)) ** (1 / temperature)
-    return (powers / powers.sum(axis=1, keepdims=True)).astype(working(probs.dtype), copy=False)

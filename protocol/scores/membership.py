@@ -7,20 +7,28 @@ back one by one. Either way the sets are those of `confide.protocol.scores.scori
 the bit.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from confide.protocol.scores.label_score import LabelScore, tempered
-from confide.protocol.scores.probabilities import check_shape, check_uniforms, chunks, working
+from confide.protocol.scores.probabilities import (
+    check_shape,
+    check_uniforms,
+    chunks,
+    tempered,
+    working,
+)
 from confide.protocol.scores.sorted_ranking import FullRanking, OrderedRanking
+
+if TYPE_CHECKING:
+    from confide.protocol.scores.label_score import LabelScore
 
 Array = NDArray[Any]
 
 
 def labels_within(
-    score: LabelScore, probs: ArrayLike, threshold: ArrayLike, *, u: ArrayLike | None = None
+    score: "LabelScore", probs: ArrayLike, threshold: ArrayLike, *, u: ArrayLike | None = None
 ) -> NDArray[np.bool_]:
     """Return (n, K) flags: the score of the label is at most the threshold.
 
@@ -43,19 +51,19 @@ def labels_within(
     return out
 
 
-def _scores(score: LabelScore, ranking: FullRanking | OrderedRanking) -> Array:
-    """Scores in the precision of the probabilities, whatever that of the uniform numbers."""
+def _scores(score: "LabelScore", ranking: FullRanking | OrderedRanking) -> Array:
+    """Scores in the precision of the probabilities, not in that of the uniform numbers."""
     return np.clip(score(ranking), 0, 1).astype(ranking.probs.dtype, copy=False)
 
 
-def _uses_order(score: LabelScore, record: Array, uniforms: Array | None) -> bool:
+def _uses_order(score: "LabelScore", record: Array, uniforms: Array | None) -> bool:
     """Whether the score reads ranks, or the probability above a label: tried on one record."""
     ranking = FullRanking(record, None if uniforms is None else uniforms[:1])
     score(ranking)
     return ranking.was_sorted
 
 
-def _first_labels(score: LabelScore, ranking: OrderedRanking, limit: Any, *, out: Array) -> None:
+def _first_labels(score: "LabelScore", ranking: OrderedRanking, limit: Any, *, out: Array) -> None:
     inside = np.broadcast_to(_scores(score, ranking) <= limit, out.shape)
     ranking.first(inside.sum(axis=1, dtype=np.int64), out=out)
     # In a beginning of the order, a label within the threshold never follows one beyond it.

@@ -78,3 +78,15 @@ def chunks(probs: Array) -> Iterator[slice]:
     """Yield row slices that fit into the processor's cache."""
     rows = max(1, _CELLS // probs.shape[1])
     return (slice(start, start + rows) for start in range(0, len(probs), rows))
+
+
+def tempered(probs: Array, temperature: float) -> Array:
+    """Raise probabilities to 1/temperature and divide by their sum, each row by itself.
+
+    The largest of a row is divided out first, so that the sum is at least 1.
+    """
+    if temperature == 1:
+        return probs
+    exact = probs.astype(np.float64)
+    powers = (exact / exact.max(axis=1, keepdims=True)) ** (1 / temperature)
+    return (powers / powers.sum(axis=1, keepdims=True)).astype(working(probs.dtype), copy=False)

@@ -1,22 +1,21 @@
 """The scores by name, and scores as plans and operators write them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from confide.protocol.errors import BadInput
-from confide.protocol.scores.base import Score
+from confide.protocol.scores.base import Score, SetScore, UnlabelledScore
 from confide.protocol.scores.classification import BUILT_IN
 from confide.protocol.scores.label_score import LabelScore
 from confide.protocol.scores.regression import RESIDUALS
 from confide.protocol.scores.risk import FalseNegatives, OwnLoss
+from confide.protocol.scores.task import Task
 
-# The scores of labels, with their default constants; those of numbers are in RESIDUALS.
+# The scores of labels, with their default constants.
 SCORES: dict[str, LabelScore] = {score.name: score for score in BUILT_IN}
-# The scores of risks, made from their constants.
-RISKS: dict[str, Callable[[Mapping[str, float]], Score]] = {
-    FalseNegatives.name: FalseNegatives.of,
-    OwnLoss.name: OwnLoss.of,
-}
+# The score of several labels a record, and the scores that are made from their constants.
+_SEVERAL: dict[str, SetScore] = {FalseNegatives.name: FalseNegatives()}
+_UNLABELLED: dict[str, type[UnlabelledScore]] = {**RESIDUALS, OwnLoss.name: OwnLoss}
 # For the help of commands.
 SCORES_HELP = (
     "hps, aps, ...; of numbers: absolute-residual, normalised-residual or cqr bound=B; of risks: "
@@ -26,7 +25,7 @@ SCORES_HELP = (
 
 def register(score: LabelScore) -> LabelScore:
     """Make a score known under its name, so that plans may ask for it."""
-    if score.name in {*SCORES, *RESIDUALS, *RISKS}:
+    if score.name in {*SCORES, *_SEVERAL, *_UNLABELLED}:
         raise BadInput(f"score name {score.name!r} is taken; it must be a new one")
     SCORES[score.name] = score
     return score
@@ -39,14 +38,20 @@ def find_score(text: str) -> Score:
     none, because no bound suits all.
     """
     name, given = _read(text)
-    if name in SCORES:
-        return SCORES[name].with_constants(given)
-    if name in RESIDUALS:
-        return RESIDUALS[name].of(given)
-    if name in RISKS:
-        return RISKS[name](given)
-    accepted = ", ".join((*SCORES, *RESIDUALS, *RISKS))
+    labelled = {**SCORES, **_SEVERAL}
+    if name in labelled:
+        return labelled[name].with_constants(given)
+    if name in _UNLABELLED:
+        return _UNLABELLED[name].of(given)
+    accepted = ", ".join((*SCORES, *_UNLABELLED, *_SEVERAL))
     raise BadInput(f"score is {text[:200]!r}; accepted: {accepted}")
+
+
+def scores_of(task: Task) -> str:
+    """Name the scores of a task as they are asked for, in messages."""
+    every: list[Score | type[Score]] = [*SCORES.values(), *_SEVERAL.values()]
+    every += _UNLABELLED.values()
+    return ", ".join(f"{score.name}{score.needs}" for score in every if score.task is task)
 
 
 def find_label_score(text: str) -> LabelScore:

@@ -15,11 +15,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from confide.protocol.errors import BadInput
 from confide.protocol.scores.base import (
-    REGRESSION,
     Score,
     UnlabelledScore,
     check_constants,
 )
+from confide.protocol.scores.task import REGRESSION, Task
 
 Array = NDArray[Any]
 
@@ -69,7 +69,8 @@ class Residual(UnlabelledScore):
 
     bound: float
 
-    task: ClassVar[str] = REGRESSION
+    task: ClassVar[Task] = REGRESSION
+    needs: ClassVar[str] = " bound=B"
     randomized = False
 
     def __post_init__(self) -> None:

@@ -16,14 +16,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from confide.protocol.errors import BadInput
 from confide.protocol.scores.base import (
-    MULTI_LABEL,
-    OWN_LOSS,
     Array,
     Score,
+    SetScore,
     UnlabelledScore,
     check_constants,
 )
 from confide.protocol.scores.probabilities import check_uniforms
+from confide.protocol.scores.task import MULTI_LABEL, OWN_LOSS, Task
 
 # The most values of a user's own parameter.
 MOST_VALUES = 1000
@@ -61,7 +61,7 @@ class RiskScore(Score):
 
 
 @dataclass(frozen=True)
-class FalseNegatives(RiskScore):
+class FalseNegatives(SetScore, RiskScore):
     """The share of a record's true labels that its set {y : 1 - p_y <= q} misses.
 
     A model returns one probability a label, which need not sum to 1. Of m true labels the score is
@@ -69,26 +69,17 @@ class FalseNegatives(RiskScore):
     """
 
     name = "false-negatives"
-    task: ClassVar[str] = MULTI_LABEL
+    task: ClassVar[Task] = MULTI_LABEL
     loss_name: ClassVar[str] = "the share of a record's true labels that its set misses"
     reads: ClassVar[str] = "a probability and a truth (0 or 1) for each label, a row a record"
-
-    @classmethod
-    def of(cls, given: Mapping[str, float]) -> Self:
-        """Make the score, which has no constants."""
-        check_constants(cls.name, given, {})
-        return cls()
 
     @property
     def constants(self) -> Mapping[str, float]:
         return {}
 
     def with_constants(self, given: Mapping[str, float]) -> Self:
-        return self.of(given)
-
-    def check_labels(self, labels: int) -> None:
-        if labels < 2:
-            raise BadInput(f"labels is {labels} with score {self.name}; accepted is 2 or more")
+        check_constants(self.name, given, {})
+        return self
 
     def meaning(self, labels: int) -> str:
         return (
@@ -96,12 +87,9 @@ class FalseNegatives(RiskScore):
             "from the share of its true labels that a threshold would miss."
         )
 
-    def width(self, labels: int) -> int:
-        return labels
-
     def checked(self, results: ArrayLike, truth: ArrayLike) -> tuple[Array, Array]:
         found, observed = super().checked(results, truth)
-        found = self.chances(found)
+        found = self.task.checked(found)
         if observed.shape != found.shape or not np.isin(observed, (0, 1)).all():
             raise BadInput(
                 f"truths have shape {observed.shape} for {found.shape} results; accepted is "
@@ -109,23 +97,12 @@ class FalseNegatives(RiskScore):
             )
         return found, observed.astype(np.bool_)
 
-    @staticmethod
-    def chances(results: ArrayLike) -> Array:
-        """Return a model's results if each is a probability, as single precision."""
-        found = np.asarray(results)
-        if found.ndim != 2 or found.dtype.kind != "f" or not ((found >= 0) & (found <= 1)).all():
-            raise BadInput(
-                f"results have shape {found.shape} and type {found.dtype}, or values outside of "
-                "[0, 1]; accepted is a probability for each label, a row a record"
-            )
-        return found.astype(np.float32, copy=False)
-
     def owned_scores(self, results: Array, truth: Array, *, u: Array | None) -> Array:
-        """Labels that the plan does not have are never in a set: they score 1."""
+        """Labels that are not in the plan are never in a set: they score 1."""
         assert u is not None
         n, width = len(truth), max(truth.shape[1], results.shape[1])
         scores = np.ones((n, width), dtype=np.float32)
-        scores[:, : results.shape[1]] = self.label_scores(results)
+        scores[:, : results.shape[1]] = self.all_scores(results)
         wanted = np.zeros((n, width), dtype=np.bool_)
         wanted[:, : truth.shape[1]] = truth
         # Labels that are not true come last, and are never reached.
@@ -137,17 +114,22 @@ class FalseNegatives(RiskScore):
         chosen = ordered[np.arange(n), np.maximum(needed - 1, 0)]
         return np.where(needed > 0, chosen, np.float32(0))
 
-    @staticmethod
-    def label_scores(results: Array) -> Array:
+    def all_scores(self, results: ArrayLike, *, u: ArrayLike | None = None) -> Array:
         """The scores 1 - p of labels, in single precision; of what is no number, 1."""
         found = np.nan_to_num(np.asarray(results, dtype=np.float32), nan=0.0)
         return np.clip(np.float32(1) - found, 0, 1)
+
+    def within(
+        self, results: ArrayLike, threshold: ArrayLike, *, u: ArrayLike | None = None
+    ) -> NDArray[np.bool_]:
+        inside: NDArray[np.bool_] = self.all_scores(results) <= np.asarray(threshold)
+        return inside
 
     def losses(self, results: Array, truth: Array, threshold: ArrayLike) -> NDArray[np.float64]:
         """The loss of every record at a threshold, or each at its own."""
         wanted = truth.astype(np.bool_)
         limits = threshold if np.ndim(threshold) == 0 else np.asarray(threshold)[:, None]
-        missed = (wanted & (self.label_scores(results) > limits)).sum(axis=1)
+        missed = (wanted & (self.all_scores(results) > limits)).sum(axis=1)
         return missed / np.maximum(wanted.sum(axis=1), 1)
 
 
@@ -162,7 +144,8 @@ class OwnLoss(UnlabelledScore, RiskScore):
     values: int
 
     name = "own-loss"
-    task: ClassVar[str] = OWN_LOSS
+    task: ClassVar[Task] = OWN_LOSS
+    needs: ClassVar[str] = " values=N"
     loss_name: ClassVar[str] = "the loss that owners brought"
     reads: ClassVar[str] = "no result, and a loss in [0, 1] for each value, a row a record"
 

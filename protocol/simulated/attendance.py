@@ -20,7 +20,7 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True, kw_only=True)
 class Attendance:
-    """Shares of owners, and probabilities of rounds, out of which a seed makes who answers.
+    """Shares of owners and probabilities of rounds, from which a seed draws who answers.
 
     `dropout` is the share that never answers, `round_dropout` the probability that an owner misses
     a round, `stragglers` the share that is slow, and `lateness` the probability that an answer of a

@@ -21,9 +21,8 @@ from confide.protocol.record_files.record_columns import (
     truths,
 )
 from confide.protocol.record_files.record_tables import TextColumn
-from confide.protocol.scores.base import MULTI_LABEL, OWN_LOSS, Score, task_of
-from confide.protocol.scores.probabilities import check_probabilities
-from confide.protocol.scores.risk import FalseNegatives
+from confide.protocol.scores.base import Score
+from confide.protocol.scores.task import Task, task_of
 from confide.protocol.simulated.dealing import Dealt, deal, deal_by_column
 from confide.protocol.simulated.embedded import owned, predictions
 
@@ -64,7 +63,7 @@ class SimulatedData:
         return len(self.truth)
 
     @property
-    def task(self) -> str:
+    def task(self) -> Task:
         """What the truths are: labels, numbers, flags of labels, or losses."""
         return task_of(self.truth)
 
@@ -126,18 +125,13 @@ def _checked(name: str, columns: Columns, column: str) -> SimulatedData:
     features = arrays.get("features")
     if features is not None:
         check_features(features)
-    if results is not None and not named:
-        if task_of(truth) == MULTI_LABEL:
-            FalseNegatives.chances(results)
-        elif task_of(truth) != OWN_LOSS:
-            check_probabilities(results)
-        # As owners score and report them.
-        results = results.astype(np.float32)
+    if results is not None:
+        results = task_of(truth).checked(results)
     own = {"results": results, "features": features, column: arrays.get(column)}
     for what, rows in own.items():
         if rows is not None and (rows.ndim == 0 or len(rows) != len(truth)):
-            kind = "targets" if truth.dtype.kind == "f" else "labels"
-            raise BadInput(f"it has {len(truth)} {kind} and {what} of shape {rows.shape}")
+            found = f"it has {len(truth)} {task_of(truth).truths}"
+            raise BadInput(f"{found} and {what} of shape {rows.shape}")
     data = SimulatedData(
         name, truth, results, features, arrays.get("id"), arrays.get("person"), columns=named
     )

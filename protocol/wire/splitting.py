@@ -98,7 +98,7 @@ def message_reports(messages: Sequence[bytes]) -> list[int]:
 
 
 class Pieces:
-    """Joins the pieces of an answer; the joined answer is checked by whoever takes it."""
+    """Joins the pieces of an answer; the receiver checks the joined answer."""
 
     def __init__(self) -> None:
         self._first: wire.ReportBatch | None = None

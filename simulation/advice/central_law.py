@@ -40,7 +40,7 @@ class CountCase:
 
 
 def central_law(asked: CountCase, *, campaigns: int = CAMPAIGNS) -> Floats:
-    """Thresholds of as many releases; 1 where there is none."""
+    """Thresholds of `campaigns` releases; 1 where nothing is released."""
     curve, n = asked.curve, min(asked.n, _MOST)
     planned = plan(
         "central:trusted",

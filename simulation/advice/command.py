@@ -32,12 +32,14 @@ class AskedOptions:
         0.1
     )
     failure_probability: Annotated[
-        float, typer.Option(help="probability, over calibration, that the promise fails")
+        float, typer.Option(help="probability that the promise fails")
     ] = 0.1
     epsilon: Annotated[float | None, typer.Option(help="privacy loss allowed a record")] = None
     size: Annotated[
         float | None,
-        typer.Option(help="mean set size wanted; alone, the least epsilon for it is taken"),
+        typer.Option(
+            help="mean set size wanted; without --epsilon, the least epsilon for it is taken"
+        ),
     ] = None
     score: Annotated[str, typer.Option(help="best: the one with the smallest sets; or a name")] = (
         BEST

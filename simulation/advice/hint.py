@@ -4,7 +4,6 @@ from typing import Any
 
 from confide.protocol.methods.labels.terms import CLASS_CONDITIONAL
 from confide.protocol.methods.owner_terms import PART_VARIANTS
-from confide.protocol.scores.base import CLASSIFICATION
 from confide.protocol.scores.registry import find_score
 from confide.simulation.advice.candidates import CANDIDATES, Case
 from confide.simulation.advice.curves import curve_of
@@ -33,7 +32,7 @@ def hint(records: Any, result: dict[str, Any]) -> str | None:
     plain = given["variant"] in UNLIKE or given.get("max_corrupt") or own
     if not isinstance(records, Predictions) or given["method"] not in _ALLOWED or plain:
         return None
-    if find_score(str(given["score"])).task != CLASSIFICATION:
+    if not find_score(str(given["score"])).task.of_labels:
         return None
     if given["n"] < FEWEST_RECORDS or given["alpha"] >= 0.5 or not size:
         return None

@@ -45,7 +45,7 @@ def variants() -> dict[str, tuple[str, ...]]:
 
 @dataclass(frozen=True)
 class Calibration:
-    """A threshold with its certificate, and what can be made of it.
+    """A threshold with its certificate, from which a predictor and a card can be made.
 
     `outcome` and `plan` are those of the campaign that was run; a calibration without privacy has
     none. `crowd` is the number of reports of its smallest round, which a shuffler would mix; it is
@@ -85,6 +85,12 @@ class Calibration:
         """
         if self.plan is None or self.outcome is None:
             raise BadInput("a calibration without privacy has no card; accepted is another method")
+        if not self.outcome.contributors:
+            # As in a campaign of owners, which fails then: its plan asks for one owner or more.
+            raise BadInput(
+                f"no record was asked, so there is no card: {self.certificate.reason}; accepted "
+                "are enough records"
+            )
         issued = datetime.now(UTC)
         return campaign_card(
             self.plan, self.outcome, diagnostic=diagnostic or {}, issued=issued
@@ -261,7 +267,7 @@ def campaign_of(method: str) -> str:
 def _run(
     plan: Plan, users: Callable[[Any], Any], entropy: Entropy
 ) -> tuple[Outcome, int, tuple[str, ...]]:
-    """Run the plan's procedure on users in arrays; reports count as those of one owner.
+    """Run the plan's procedure on users in arrays; without owners, reports count as those of one.
 
     Returns the smallest number of reports of a round, too, and the owners that answered.
     """
@@ -281,7 +287,7 @@ def _run(
         certificate,
         received={"OK": 1},
         seeded=entropy is not os_entropy,
-        sizes=recorded.sizes or [certificate.n],
+        sizes=recorded.sizes or recorded.owners.sizes or [certificate.n],
         owners=recorded.owners,
     )
     return outcome, crowd, tuple(key.decode() for key in outcome.senders)

@@ -73,7 +73,7 @@ class Evaluation:
 
     @property
     def kind(self) -> str:
-        """What is promised: PAC, but for the failure probability; or marginal, on average."""
+        """What is promised: PAC, except with the failure probability; or marginal, on average."""
         return self.trials[0].calibration.certificate.kind
 
     def __str__(self) -> str:

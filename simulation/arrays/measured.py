@@ -7,7 +7,6 @@ import numpy as np
 
 from confide.protocol.methods.partition import spelled
 from confide.protocol.prediction.predictor import Predictor
-from confide.protocol.scores.base import MULTI_LABEL, OWN_LOSS, REGRESSION
 from confide.protocol.scores.probabilities import check_labels
 from confide.protocol.scores.risk import risk
 from confide.simulation.arrays.calibrate import Calibration
@@ -90,14 +89,14 @@ def measured_on(
     With `groups`, each record is predicted with the threshold of its group.
     """
     score, threshold = predictor.score, predictor.threshold
-    if score.task in (MULTI_LABEL, OWN_LOSS):
+    if score.task.of_risk:
         each, own = predictor.group_thresholds, np.full(len(truth), threshold)
         if groups is not None:
             own = np.array([each[name] for name in spelled(groups).tolist()])
-        loss, sets = risk(score).losses(results, truth, own).mean(), score.task == MULTI_LABEL
-        size = predictor.sizes(results, groups=groups).mean() if sets else own.mean()
-        return Measured(float(1 - loss), float(size))
-    if score.task == REGRESSION:
+        loss = risk(score).losses(results, truth, own).mean()
+        size = predictor.sizes(results, groups=groups) if score.task.of_labels else own
+        return Measured(float(1 - loss), float(size.mean()))
+    if score.task.of_numbers:
         low, high = predictor.predict_interval(results, groups=groups).T
         covered = (low <= truth) & (truth <= high)
         return Measured(float(covered.mean()), float(np.maximum(high - low, 0).mean()))

@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 
 from confide.protocol.errors import BadInput
 from confide.protocol.methods.partition import NO_PART, numbers, spelled
-from confide.protocol.scores.base import MULTI_LABEL, OWN_LOSS, REGRESSION, Score
+from confide.protocol.scores.base import Score
 from confide.protocol.scores.label_score import LabelScore
-from confide.protocol.scores.probabilities import check_probabilities
 from confide.protocol.scores.registry import find_score
 from confide.protocol.scores.risk import risk
 from confide.protocol.tensors import as_array
@@ -35,7 +34,7 @@ class ArrayRecords:
     @property
     def labels(self) -> int:
         """The number of labels; 0 for numbers and losses."""
-        return 0 if self.score.task in (REGRESSION, OWN_LOSS) else int(self.results.shape[1])
+        return int(self.results.shape[1]) if self.score.task.of_labels else 0
 
     def taken(self, rows: NDArray[np.int64], *, u: Array) -> "ArrayRecords":
         """The records of these rows, with a uniform number each."""
@@ -53,7 +52,7 @@ class ArrayRecords:
 
     @property
     def counted(self) -> tuple[Array, Array, Array | None]:
-        """What an owner that counts its records knows of them."""
+        """What an owner that counts its records knows about them."""
         return self.own, self.truth, self.groups
 
     @property
@@ -70,10 +69,9 @@ def read_records(results: Any, truth: Any, score: str, *, groups: Any = None) ->
     observed, chosen = as_array(truth), find_score(score)
     # Losses of one's own come without results of a model.
     found = np.empty((len(observed), 0)) if results is None else as_array(results)
-    if chosen.task in (MULTI_LABEL, OWN_LOSS):
+    if chosen.task.of_risk:
         found, observed = risk(chosen).checked(found, observed)
-    elif chosen.task != REGRESSION:
-        found = check_probabilities(found).astype(np.float32, copy=False)
+    found = chosen.task.checked(found)
     if len(found) != len(observed):
         raise BadInput(f"{len(found)} results with {len(observed)} truths; accepted is one each")
     if groups is None:

@@ -116,7 +116,7 @@ def inference_command(
         int | None, typer.Option(help="repeatable noise; default: the operating system's")
     ] = None,
 ) -> None:
-    """A lower bound on epsilon from telling neighbours apart; status 1 if it is above the claim."""
+    """A lower bound on epsilon by telling neighbours apart; status 1 if it is above the claim."""
     from confide.protocol.exact.sampling import SeededEntropy, os_entropy
     from confide.simulation.attackers.inference import infer
 

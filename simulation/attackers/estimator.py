@@ -93,5 +93,5 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
 
 def _most(events: int, trials: int, error: float) -> float:
-    """The most that the probability of an event can be, but for a chance of `error`."""
+    """An upper limit on the probability of an event, which is wrong with probability `error`."""
     return 1.0 if events >= trials else float(beta.ppf(1 - error, events + 1, trials - events))

@@ -17,8 +17,9 @@ from confide.protocol.errors import BadInput
 from confide.protocol.methods.partition import spelled
 from confide.protocol.prediction.known_records import check_task, read_known_records
 from confide.protocol.record_files.record_columns import check_npz, read_columns
-from confide.protocol.scores.base import CLASSIFICATION, REGRESSION, Score
+from confide.protocol.scores.base import Score
 from confide.protocol.scores.regression import Residual, column, residual
+from confide.protocol.scores.task import Task
 from confide.protocol.simulated.embedded import letters, predictions
 from confide.simulation.data.limits import Limits
 from confide.simulation.data.synthetic import LINE_BOUND, LINE_NOISE, line
@@ -86,13 +87,14 @@ def predicted(
     if named:
         which = "--owner-column" if owner_column else "--group-column"
         raise BadInput(f"{which} is {named[0]!r} without --data; accepted is both, or neither")
-    return embedded() if score.task != REGRESSION else _made_up(residual(score))
+    return _made_up(residual(score)) if score.task.of_numbers else embedded()
 
 
 def _names(path: Path, name: str, *, n: int) -> Array:
     """The names in a column of a file, one for each of n records."""
     accepted = "accepted is a column with the name of an owner or group for each record"
-    found = read_columns(path, accepted=accepted, named=(name,)).arrays.get(name)
+    # Of the other columns none is wanted, so that they may hold text.
+    found = read_columns(path, accepted=accepted, named=(name,), only="(?!)").arrays.get(name)
     if found is None or found.shape != (n,):
         raise BadInput(f"{path} has no column {name!r} of {n} rows; {accepted}")
     names = np.array([str(one).strip() for one in found.tolist()])
@@ -114,9 +116,10 @@ def _made_up(score: Residual) -> Predictions:
     return Predictions("line (made up)", results, targets)
 
 
-def lessons(path: Path | None, task: str, *, bound: float | None, limits: Limits | None) -> Lessons:
+def lessons(
+    path: Path | None, task: Task, *, bound: float | None, limits: Limits | None
+) -> Lessons:
     """Records to learn from, features clipped to public limits and scaled to [-1, 1] by them."""
-    what = "labels" if task == CLASSIFICATION else "targets"
     if path is None and limits is not None:
         named = "--feature-ranges" if np.ndim(limits[0]) else "--feature-range"
         raise BadInput(
@@ -124,13 +127,14 @@ def lessons(path: Path | None, task: str, *, bound: float | None, limits: Limits
             "own limits"
         )
     if path is not None:
+        what = task.truths
         if limits is None:
             raise BadInput(
                 "features need public limits, known without the records: --feature-range LOW HIGH, "
                 "or --feature-ranges FILE"
             )
         features, targets = read_arrays(path, features="(n, d)", **{what: "(n,)"})
-        if what == "targets":
+        if task.of_numbers:
             return _about(
                 path,
                 lambda: _scaled(
@@ -138,7 +142,7 @@ def lessons(path: Path | None, task: str, *, bound: float | None, limits: Limits
                 ),
             )
         return _about(path, lambda: _scaled(str(path), features, targets, limits=limits))
-    if task == CLASSIFICATION:
+    if task.of_labels:
         return _scaled("letter (embedded)", *letters(), limits=(0.0, 1.0))
     features, targets, _ = line(20_000, np.random.default_rng(0))
     width = LINE_BOUND if bound is None else bound

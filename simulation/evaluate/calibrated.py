@@ -8,7 +8,6 @@ import numpy as np
 
 from confide.protocol.errors import check_choice
 from confide.protocol.privacy.amplification import SHUFFLE_DELTA, shuffled_epsilon
-from confide.protocol.scores.base import REGRESSION
 from confide.protocol.scores.registry import find_score
 from confide.simulation.arrays.calibrate import NON_PRIVATE, variants
 from confide.simulation.arrays.evaluate import MeasuredTrial, drawn_trials, measured_trial
@@ -83,7 +82,7 @@ class Calibrated(Repeated):
         made, score = rows[0]["certificate"], find_score(self.score)
         return {
             "score": score.text,
-            "labels": None if score.task == REGRESSION else records.results.shape[1],
+            "labels": records.results.shape[1] if score.task.of_labels else None,
             "channel": made.get("channel", made.get("release")),
             "exact_epsilon": made["epsilon"],
             "privacy_delta": made["privacy_delta"],

@@ -24,9 +24,7 @@ class CalibrationOptions:
     ] = None
     failure_probability: Annotated[
         float | None,
-        typer.Option(
-            help="labels, bits, PAC: probability, over calibration, that it fails [default: 0.1]"
-        ),
+        typer.Option(help="labels, bits, PAC: probability that the promise fails [default: 0.1]"),
     ] = None
     max_corrupt: Annotated[
         int | None,
@@ -65,7 +63,9 @@ class CalibrationOptions:
     ] = None
     grid: Annotated[
         str | None,
-        typer.Option(help=f"central: how bins lie: {', '.join(GRID_NAMES)} [default: {MIXED}]"),
+        typer.Option(
+            help=f"central: how bins are spaced: {', '.join(GRID_NAMES)} [default: {MIXED}]"
+        ),
     ] = None
     provider_data: Annotated[
         str | None,
@@ -93,7 +93,7 @@ class CalibrationOptions:
     ] = None
     smallest_owner: Annotated[
         int | None,
-        typer.Option(help="bits certified: rounds that an owner of so many records can answer"),
+        typer.Option(help="bits certified: an owner of so many records can answer every round"),
     ] = None
     owner_column: Annotated[
         str | None,

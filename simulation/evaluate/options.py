@@ -11,8 +11,8 @@ from confide.protocol.errors import BadInput, check_choice
 from confide.protocol.methods.counts.central import OWNER_NOISED, CentralTerms
 from confide.protocol.methods.counts.full_data import FullDataTerms
 from confide.protocol.methods.registry import METHODS as TERMS
-from confide.protocol.scores.base import CLASSIFICATION, REGRESSION
 from confide.protocol.scores.registry import SCORES_HELP, find_score
+from confide.protocol.scores.task import CLASSIFICATION, REGRESSION, Task
 from confide.simulation.arrays.calibrate import variants
 from confide.simulation.data.synthetic import LINE_BOUND
 
@@ -61,7 +61,9 @@ BELONGS |= {
     ),
     (FULL_DATA,),
 )
-OF_TASKS = {"--score": (CLASSIFICATION,), "--range": (REGRESSION,)}
+# The tasks that can be evaluated.
+EVALUATED = {task.name: task for task in (CLASSIFICATION, REGRESSION)}
+OF_TASKS = {"--score": (CLASSIFICATION.name,), "--range": (REGRESSION.name,)}
 Renamed = Annotated[float | None, typer.Option("--delta", hidden=True)]
 
 
@@ -139,10 +141,10 @@ class SharedOptions:
         if self.delta is not None:
             raise BadInput(FAILURE)
         check_choice("method", self.method, METHODS)
-        check_choice("task", self.asked_task, (CLASSIFICATION, REGRESSION))
+        check_choice("task", self.asked_task.name, EVALUATED)
         check_used(given, promising([f"{self.method}:{self.asked_variant}"], guarantee), BELONGS)
         if self.on_training_records:
-            check_used(given, [self.asked_task], OF_TASKS)
+            check_used(given, [self.asked_task.name], OF_TASKS)
         elif self.score is not None and self.residual_range is not None:
             raise BadInput("--range and --score are given; accepted is one, a score has its bound")
         elif find_score(self.asked_score).task != self.asked_task:
@@ -166,7 +168,8 @@ class SharedOptions:
         """The score; without one, `--range` or the task of numbers mean the absolute residual."""
         if self.score is not None:
             return self.score
-        if self.on_training_records or (self.task != REGRESSION and self.residual_range is None):
+        numbers = self._named_task is not None and self._named_task.of_numbers
+        if self.on_training_records or not (numbers or self.residual_range is not None):
             return "hps"
         bound = LINE_BOUND if self.residual_range is None else self.residual_range
         if self.residual_range is None and self.data is not None:
@@ -176,13 +179,20 @@ class SharedOptions:
         return f"absolute-residual bound={bound!r}"
 
     @property
-    def asked_task(self) -> str:
-        if self.on_training_records:
-            return self.task or CLASSIFICATION
-        return self.task or find_score(self.asked_score).task
+    def _named_task(self) -> Task | None:
+        if self.task is None:
+            return None
+        check_choice("task", self.task, EVALUATED)
+        return EVALUATED[self.task]
+
+    @property
+    def asked_task(self) -> Task:
+        if self._named_task is not None:
+            return self._named_task
+        return CLASSIFICATION if self.on_training_records else find_score(self.asked_score).task
 
     def repeated(self, records: int) -> dict[str, Any]:
-        """The fields that the setting of every method has, for so many records in all."""
+        """The fields that the settings of all methods share, for this total number of records."""
         return {
             "score": self.asked_score,
             "epsilon": self.epsilon,

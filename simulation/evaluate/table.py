@@ -142,13 +142,13 @@ def _by_part(result: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
 
 
 def _why_parts(result: dict[str, Any]) -> list[str]:
-    """The most frequent reason why an owner or label has no threshold below 1."""
+    """The most frequent reason why nothing was certified of an owner, group or label."""
     lines = []
     for name, rows in _by_part(result).items():
         reasons = Counter(one["reason"] for one in rows if one["reason"])
         if reasons:
             count = f"{reasons.total()} of {len(rows)} campaigns"
-            lines.append(f"{name}: without a threshold in {count}; {reasons.most_common(1)[0][0]}")
+            lines.append(f"{name}: certified nothing in {count}; {reasons.most_common(1)[0][0]}")
     more = len(lines) - MOST_PARTS
     return lines[:MOST_PARTS] + ([f"and {more} more"] if more > 0 else [])
 

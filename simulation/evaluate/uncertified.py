@@ -18,7 +18,6 @@ from confide.protocol.certificate import MARGINAL
 from confide.protocol.errors import BadInput, check_choice
 from confide.protocol.exact.grids import GRIDS, MIXED, check_bins, public_grid
 from confide.protocol.prediction.predictor import Predictor
-from confide.protocol.scores.base import REGRESSION
 from confide.protocol.scores.registry import find_score
 from confide.simulation.arrays.measured import measured_on
 from confide.simulation.arrays.trial import Trial
@@ -90,7 +89,7 @@ class Uncertified(Repeated):
         assert mechanism.certificate != CERTIFIED
         return {
             "score": score.text,
-            "labels": None if score.task == REGRESSION else records.results.shape[1],
+            "labels": records.results.shape[1] if score.task.of_labels else None,
             "channel": self.variant,
             "exact_epsilon": mechanism.privacy.epsilon_at(self.privacy_delta or 0.5),
             "kind": MARGINAL,

@@ -10,7 +10,6 @@ from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import SeededEntropy
 from confide.protocol.methods.labels.terms import CLASS_CONDITIONAL
 from confide.protocol.methods.owner_terms import OWNER_VARIANTS
-from confide.protocol.scores.base import CLASSIFICATION
 from confide.protocol.scores.registry import find_score
 from confide.protocol.simulated.attendance import Attendance
 from confide.protocol.simulated.dealing import Dealt
@@ -80,7 +79,7 @@ def owners_of(terms: PopulationTerms, data: SimulatedData) -> int:
 def population_data(terms: PopulationTerms) -> SimulatedData:
     """The records of a population; refuse what nobody can calibrate on here."""
     data = simulated_data(terms.config(0))
-    if data.task != CLASSIFICATION or data.results is None:
+    if not data.task.of_labels or data.task.of_risk or data.results is None:
         raise BadInput(
             f"{terms.data} holds no probabilities of labels; accepted are `label` and `p0`, `p1`, "
             "... (and other records with `confide evaluate` and `confide federation`)"

@@ -155,7 +155,7 @@ def _settings(kind: str, variant: str) -> list[str]:
 
 
 def _given(experiment: Experiment, method: str, own: set[str]) -> dict[str, Any]:
-    """The settings that the file has for a method; refuse those it does not have, and kinds."""
+    """The settings that the file gives for a method; refuse unknown ones and wrong types."""
     given, place = experiment.settings.get(method, {}), f'[settings."{method}"]'
     stray = sorted({*given} - own)
     if stray:

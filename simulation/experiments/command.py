@@ -28,7 +28,7 @@ def run_command(
         typer.Option(help="HOST:PORT of a Ray cluster to run on [default: this machine]"),
     ] = None,
 ) -> None:
-    """Run the trials of an experiment that have not run yet; started again, it goes on."""
+    """Run the trials of an experiment that have not run yet; started again, it continues."""
     with clear_errors():
         from confide.simulation.experiments.experiment import read_experiment
         from confide.simulation.experiments.results import RESULTS

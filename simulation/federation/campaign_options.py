@@ -52,7 +52,7 @@ class CampaignOptions:
     )
     failure_probability: Annotated[
         float,
-        typer.Option(help="labels, bits, PAC: probability, over calibration, that it fails"),
+        typer.Option(help="labels, bits, PAC: probability that the promise fails"),
     ] = 0.1
     delta: Renamed = None
     by: Annotated[str, typer.Option(help="central: class or group, for a threshold of each")] = ""
@@ -60,23 +60,24 @@ class CampaignOptions:
         str, typer.Option(help="values of --group-column, as A,B,C [those of the file]")
     ] = ""
     group_floor: Annotated[
-        int, typer.Option(help="fewer reports leave a group out; 0: by a rule")
+        int, typer.Option(help="a group with fewer reports is left out; 0: by a rule")
     ] = 0
     owner_floor: Annotated[
-        int, typer.Option(help="variants of owners: fewer reports leave one out; 0: by a rule")
+        int,
+        typer.Option(help="variants of owners: one with fewer reports is left out; 0: by a rule"),
     ] = 0
     joint: Annotated[
         bool,
         typer.Option("--joint", help="class-conditional, per-owner, -group: promise all at once"),
     ] = False
     class_floor: Annotated[
-        int, typer.Option(help="class-conditional: fewer records of a label give it threshold 1")
+        int, typer.Option(help="class-conditional: a label with fewer records gets threshold 1")
     ] = CLASS_FLOOR
     mixture: Annotated[
         str, typer.Option(help=f"bits:certified: of owners, {' or '.join(MIXTURES)} (first round)")
     ] = AS_ANSWERED
     smallest_owner: Annotated[
-        int, typer.Option(help="bits:certified: rounds that an owner of so many records can answer")
+        int, typer.Option(help="bits:certified: an owner of so many records can answer every round")
     ] = 0
     scoring: Annotated[
         str,
@@ -102,7 +103,8 @@ class CampaignOptions:
         ),
     ] = AUTOMATIC
     grid: Annotated[
-        str, typer.Option(help=f"of central campaigns: how those lie: {', '.join(GRID_NAMES)}")
+        str,
+        typer.Option(help=f"of central campaigns: how they are spaced: {', '.join(GRID_NAMES)}"),
     ] = MIXED
     edges_file: Annotated[
         Path | None, typer.Option(help="of grid given: the thresholds, numbers that ascend to 1")

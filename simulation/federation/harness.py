@@ -1,4 +1,4 @@
-"""A Flower federation on this machine, with a SuperLink of its own, for one run.
+"""A Flower federation on this machine, with its own SuperLink, for one run.
 
 It reports the true outcome of the run and leaves no process or file behind.
 
@@ -56,7 +56,7 @@ class RunFailed(ConfideError):
 
 
 class Federation:
-    """A SuperLink in simulation mode with a folder and a port of its own."""
+    """A SuperLink in simulation mode with its own folder and port."""
 
     def __init__(self, folder: Path, port: int) -> None:
         self._folder, self._port = folder, port
@@ -130,7 +130,7 @@ class Federation:
         self._wait(str(started["run-id"]), tick)
 
     def _described(self) -> Path:
-        """Write the description of the app into a folder of its own; return that."""
+        """Write the description of the app into a new folder, and return the folder."""
         app = self._folder / "app"
         app.mkdir(exist_ok=True)
         # Flower refuses patterns of files to leave out where there are none.
@@ -158,7 +158,7 @@ class Federation:
                 )
 
     def _wait_for_end(self, run: str, tick: Callable[[], None]) -> None:
-        """Wait until the log tells of the end of a run, or for ASK_SECONDS.
+        """Wait until the log shows the end of a run, but at most ASK_SECONDS.
 
         Asking, with `flwr list`, takes a second of processor time, which the run itself can use.
         """

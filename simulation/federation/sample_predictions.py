@@ -10,14 +10,13 @@ from numpy.typing import NDArray
 
 from confide.protocol.cards.card import RANDOMNESS, read_card
 from confide.protocol.prediction.predictor import CardWarning, Predictor
-from confide.protocol.scores.base import OWN_LOSS
 from confide.protocol.simulated.settings import SIMULATION_PUBLIC
 
 SIGNED = "the key that signed this card is public: anybody can make such a card"
 
 
 def usable_card(folder: Path, model: bytes) -> Path | None:
-    """The card of a folder for this model that keeps its contract, but for its randomness.
+    """A card of the folder for this model that keeps its contract, except that it may be seeded.
 
     Of several it is the one with the smallest sets on the test records.
     """
@@ -49,7 +48,8 @@ def sample_predictions(
         # They stand in what is printed.
         warnings.simplefilter("ignore", CardWarning)
         predictor = Predictor.from_card(path, key=SIMULATION_PUBLIC, simulation=True)
-    if predictor.score.task == OWN_LOSS:
+    task = predictor.score.task
+    if not (task.of_labels or task.of_numbers):
         return f"the value of your own parameter is {predictor.threshold:.6g}, by {path}"
     lines = [f"predicted with {path}:"]
     lines += [f"  *** {remark} ***" for remark in (*predictor.remarks, SIGNED)]

@@ -132,7 +132,7 @@ class _Simulation:
         self._held, self._stored = False, region.stored
 
     def run(self, moments: Floats, until: float) -> Visits:
-        """Let phones come at these moments, and go on until all have ended or the time is over."""
+        """Let phones come at these moments, until all have ended or the time is over."""
         if self.region.down[1] > self.region.down[0]:
             self._at(self.region.down[0], self._stop)
         self.found.phones = len(moments)
@@ -265,7 +265,7 @@ class _Simulation:
         self._begin()
 
     def _stop(self) -> None:
-        """All processes end, and forget ids: whoever waits in one loses the connection."""
+        """All processes end and forget ids; phones that wait in one lose their connection."""
         self._round.clear()
         for process in self._processes:
             lost = [*(phone for phone, _ in process.line), *process.taken]

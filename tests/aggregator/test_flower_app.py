@@ -166,6 +166,25 @@ def test_plans_of_a_seed_are_the_same_in_every_run() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("campaigns", "given"),
+    [
+        ("labels:certified central:trusted", {"mixture": "planned"}),
+        ("pairs:class-conditional bits:per-owner", {"guarantee": "marginal"}),
+        ("labels:certified", {"joint": True}),
+    ],
+)
+def test_a_promise_that_no_campaign_of_a_run_makes_is_refused(
+    campaigns: str, given: dict[str, Any]
+) -> None:
+    """A run configuration has every setting; with one campaign that makes the promise it passes."""
+    config = run_defaults() | {"campaigns": campaigns} | given
+    with pytest.raises(BadInput, match=f"{next(iter(given))} is given, which .* does not use"):
+        make_plans(config, run=1)
+    more = {"campaigns": f"{campaigns} bits:certified labels:class-conditional"}
+    assert len(make_plans(config | more, run=1)) >= 3
+
+
 def test_a_chain_that_owners_would_decline_is_refused_before_anybody_pays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,15 +21,20 @@ from confide.client.home import Home
 from confide.client.owner import open_owner
 from confide.protocol.cards.card import read_card
 from confide.protocol.cards.verify.card import verify
+from confide.protocol.certificate import BAND, MARGINAL
 from confide.protocol.errors import BadInput
 from confide.protocol.plan import Plan
-from confide.protocol.simulated.settings import CONTENT
+from confide.protocol.simulated.settings import CONTENT, EMBEDDED_MODEL
 from confide.protocol.wire import wire_pb2 as wire
 from confide.simulation.defaults import run_defaults
 from tests.support.programs.deployments import write_owner
 from tests.support.servers.servers import client
 
 OWNERS, EACH = 2, 400
+GUARANTEES = {
+    MARGINAL: "labels:certified bits:certified",
+    BAND: "labels:certified bits:one-shot",
+}
 
 
 @dataclass
@@ -178,6 +183,25 @@ def test_a_chain_of_numbers_ends_in_cards(place: Path) -> None:
     assert (about["terms"]["target_low"], about["terms"]["target_high"]) == (20.0, 80.0)
     for name in ("central-trusted", "bits-certified"):
         check_card(place, name, model=digest_of(place), training=2.0)
+
+
+@pytest.mark.parametrize(("guarantee", "campaigns"), GUARANTEES.items())
+def test_averages_and_bands_of_a_run_end_in_cards(
+    place: Path, guarantee: str, campaigns: str
+) -> None:
+    """`guarantee` of the run configuration reaches plans, certificates and cards of every method
+    that has it."""
+    config: dict[str, Any] = {"model": EMBEDDED_MODEL.hex(), "train-share": 0.0}
+    config |= {"guarantee": guarantee, "campaigns": campaigns}
+    run(Nodes(place), 1, **config)
+    for name in campaigns.replace(":", "-").split():
+        card = read_card(place / "out" / f"{name}.card.json")
+        assert [found.clause for found in verify(card) if not found.holds] == []
+        assert card.formal["contract"]["kind"] == card.formal["certificate"]["kind"] == guarantee
+        assert len(card.formal["certificate"]["levels"]) > 10
+        assert ("band" in card.formal["released"]) == (guarantee == BAND)
+        row = json.loads((place / "out" / f"{name}.json").read_text())
+        assert (row["kind"], len(row["levels"]) > 10) == (guarantee, True)
 
 
 def test_a_training_without_owners_is_over(place: Path) -> None:

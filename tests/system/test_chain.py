@@ -82,6 +82,7 @@ def test_owners_train_and_calibrate_a_model_by_commands(place: Place, tmp_path: 
             every = pool.map(lambda one: one.contribute(server, campaign, engine="hooks"), owners)
             for done in every:
                 assert done.returncode == 0, done.stderr + done.stdout
+                assert "answered, and the aggregator holds it" in done.stderr
                 assert title != TRAINED or OPACUS in done.stderr
             return campaign
 

@@ -13,6 +13,7 @@ import pytest
 
 from confide.aggregator.campaigns.measurements import Measurements
 from confide.aggregator.campaigns.summary import as_text
+from confide.protocol.commands import terminal as terminal_module
 from confide.protocol.version import CODE_VERSION
 from confide.simulation.defaults import run_defaults
 from tests.support.programs.commands import run_main
@@ -111,6 +112,20 @@ def test_a_missing_extra_is_named(
     assert run.stderr.count("\n") == 1
     assert run.stderr.startswith("error: ")
     assert f"confide[{extra}]" in run.stderr
+
+
+def test_ctrl_c_while_packages_are_loaded_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """That takes seconds on a busy machine, in which nothing has begun."""
+
+    def pressed(_: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(terminal_module, "import_module", pressed)
+    with pytest.raises(SystemExit, match="130"):
+        main_of("aggregator")()
+    assert capsys.readouterr().err == "interrupted\n"
 
 
 def test_predicting_and_evaluating_need_no_federation() -> None:

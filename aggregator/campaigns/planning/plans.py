@@ -41,7 +41,7 @@ def make_plan(
     training: Plan | None = None,
     chain: Iterable[ChainCost] = (),
 ) -> Plan:
-    """Make the plan of the campaign `method:variant`, under a title that tells it from others.
+    """Make the plan of the campaign `method:variant`, with a title that distinguishes it.
 
     With `training` the campaign calibrates the model of that training: on the records that its
     share left out, or on those that trained, if the method is for these. A training takes the share

@@ -6,8 +6,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from confide.aggregator.campaigns.planning.plans import make_plan, valid_from
+from confide.aggregator.campaigns.planning.settings import belongs, check_used, promising
 from confide.protocol.chain_cost import ChainCost
 from confide.protocol.errors import BadInput
+from confide.protocol.methods.base import AUTOMATIC
+from confide.protocol.methods.owner_terms import AS_ANSWERED
 from confide.protocol.methods.registry import METHODS
 from confide.protocol.plan import Plan
 from confide.protocol.simulated.records import EMBEDDED_RECORDS
@@ -15,6 +18,15 @@ from confide.protocol.simulated.settings import ALWAYS, EMBEDDED_MODEL
 
 # How long the plans of a run are valid.
 DAYS = 30
+# Settings of what is promised, with the value that asks for nothing. A run configuration has all of
+# them, so that one which no campaign of the run uses would go unnoticed.
+PROMISED: dict[str, Any] = {
+    "guarantee": AUTOMATIC,
+    "mixture": AS_ANSWERED,
+    "smallest-owner": 0,
+    "joint": False,
+    "by": "",
+}
 
 
 @dataclass(frozen=True)
@@ -70,6 +82,8 @@ class Plans:
                 "that owners answer by `confide-client contribute`"
             )
         self.names = str(config["campaigns"]).split()
+        asked = [name for name, usual in PROMISED.items() if config.get(name, usual) != usual]
+        check_used(asked, promising(self.names, config.get("guarantee")), belongs())
         if trains(self.names[0]) and float(config["train-share"]) > 0:
             # Owners score with the model that the first campaign trains.
             config = config | {"model": config["model"] or bytes(32).hex()}

@@ -186,12 +186,12 @@ def promising(campaigns: Iterable[str], guarantee: Any = AUTOMATIC) -> list[str]
 
 
 def read_bins(text: str) -> int | str:
-    """Read the option of bins: a whole number, or what stands for one."""
+    """Read the option of bins: a whole number, or `auto`."""
     return int(text) if text.isdecimal() else text
 
 
 def read_number(text: str) -> float | str:
-    """Read an option that is a number, or what stands for one."""
+    """Read an option that is a number, or `auto`."""
     try:
         return float(text)
     except ValueError:

@@ -16,7 +16,7 @@ USUAL_CROWD = 1_000
 
 
 def shuffler_file(*, key: bytes, authority: bytes) -> bytes:
-    """Return the content of the file, all of which is public."""
+    """Return the content of the file, which is public."""
     return (json.dumps({"key": key.hex(), "authority": authority.hex()}, indent=1) + "\n").encode()
 
 

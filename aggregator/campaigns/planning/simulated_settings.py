@@ -10,9 +10,7 @@ from confide.aggregator.campaigns.planning.run_plans import trains
 from confide.protocol.errors import BadInput
 from confide.protocol.methods.labels.in_clear import AGGREGATOR
 from confide.protocol.models.model_file import Model
-from confide.protocol.scores.base import CLASSIFICATION, MULTI_LABEL, OWN_LOSS, REGRESSION
-from confide.protocol.scores.registry import SCORES, find_score
-from confide.protocol.scores.regression import RESIDUALS
+from confide.protocol.scores.registry import find_score, scores_of
 from confide.protocol.simulated.embedded import embedded_model
 from confide.protocol.simulated.records import SimulatedData, dealt, dealt_records, simulated_data
 from confide.protocol.simulated.settings import EMBEDDED_MODEL, RESULTS_IN_FILE
@@ -52,29 +50,23 @@ def _check_task(score: str, data: SimulatedData) -> None:
     asked = find_score(score)
     if asked.task == data.task:
         return
-    have, fits = {
-        CLASSIFICATION: ("labels", ", ".join(SCORES)),
-        REGRESSION: (
-            "targets, which are numbers",
-            " or ".join(f"{n} bound=B" for n in RESIDUALS),
-        ),
-        MULTI_LABEL: ("several true labels a record", "false-negatives"),
-        OWN_LOSS: ("losses", "own-loss values=N"),
-    }[data.task]
-    raise BadInput(f"score is {asked.text!r}, and {data.name} has {have}; accepted is {fits}")
+    raise BadInput(
+        f"score is {asked.text!r}, and {data.name} has {data.task.truths}; accepted is "
+        f"{scores_of(data.task)}"
+    )
 
 
 def _labels(config: dict[str, Any], data: SimulatedData, model: Model | None) -> int:
     """Return the number of labels, and refuse labels that the model's outputs do not have."""
     task = find_score(str(config["score"])).task
-    if task not in (CLASSIFICATION, MULTI_LABEL):
+    if not task.of_labels:
         return 0
     outputs = None
     if model is not None:
         outputs = model.open(str(config["model-file"])).outputs
     elif data.results is not None:
         outputs = data.results.shape[1]
-    if task == MULTI_LABEL:
+    if task.of_risk:
         return int(data.truth.shape[1] if outputs is None else outputs)
     least, most = int(data.truth.min()), int(data.truth.max())
     labels = most + 1 if outputs is None else outputs
@@ -87,7 +79,7 @@ def _labels(config: dict[str, Any], data: SimulatedData, model: Model | None) ->
 
 
 def _check(config: dict[str, Any], data: SimulatedData, model: Model | None) -> None:
-    """Refuse campaigns that these records, or so few of them, cannot take part in."""
+    """Refuse campaigns for which these records are unsuitable or too few."""
     names = str(config["campaigns"]).split()
     chain = bool(names) and trains(names[0]) and float(config["train-share"]) > 0
     scored = [name for name in names if not trains(name)]

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from confide.aggregator.campaigns.planning.plans import Validity
-from confide.protocol.cards.card import Card, read_card
+from confide.protocol.cards.card import RANDOMNESS, Card, read_card
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.certificate import WATCH
 from confide.protocol.errors import BadInput
@@ -38,6 +38,11 @@ def with_watched_card(own: dict[str, Any], *, key: bytes) -> dict[str, Any]:
         )
     if released["threshold"] >= 1:
         raise BadInput(f"{path} has the threshold 1, which covers everything; watching is useless")
+    if failed := [name for name in card.formal["failed"] if name != RANDOMNESS]:
+        raise BadInput(
+            f"{path} guarantees no coverage of {contract['coverage']:g} ({', '.join(failed)} does "
+            "not hold); accepted is the card of a campaign that does, since less would be an alarm"
+        )
     found = {name: released[name] for name in ("score", "labels", "model", "threshold")}
     # As decimal numbers: 1 - 0.9 would be 0.09999999999999998.
     alpha = round(1 - contract["coverage"], 12)

@@ -144,7 +144,7 @@ def decimal(value: float) -> Fraction:
 
 
 def read_grid(values: dict[str, Any]) -> list[Configuration]:
-    """Make every combination of the given values; a single value stands for a list of one.
+    """Make every combination of the given values; a single value counts as a list of one.
 
     Grids whose edges stand in a plan are not accepted: a contract has no such edges.
     """

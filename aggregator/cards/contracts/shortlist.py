@@ -28,8 +28,8 @@ from confide.protocol.methods.counts.central import OWNER_NOISED, SEARCH, Centra
 from confide.protocol.methods.counts.queries import CountQuery, CountTally
 from confide.protocol.prediction.predictor import Predictor
 from confide.protocol.privacy.zcdp import search_variance
-from confide.protocol.scores.base import REGRESSION, Score
-from confide.protocol.scores.probabilities import check_labels, check_probabilities
+from confide.protocol.scores.base import Score
+from confide.protocol.scores.probabilities import check_labels
 
 Array = NDArray[Any]
 
@@ -57,10 +57,10 @@ class ShortlistTrial:
                 f"runs is {self.runs} and tolerance {self.tolerance}; accepted are at least 1 run "
                 "and a tolerance of 0 or more"
             )
-        if self.score.task != REGRESSION:
-            # As owners score: see the predictor.
-            found = check_probabilities(self.results).astype(np.float32, copy=False)
-            object.__setattr__(self, "results", found)
+        # As owners score: see the predictor.
+        found = self.score.task.checked(self.results)
+        object.__setattr__(self, "results", found)
+        if self.score.task.of_labels:
             labels = check_labels(self.truth, n=len(found), k=found.shape[1])
             object.__setattr__(self, "truth", labels)
 
@@ -76,7 +76,7 @@ class ShortlistTrial:
         splits = np.random.SeedSequence(self.seed).spawn(self.runs)
         rows = [{"configuration": i, **self._measured(contract, judged[i], splits)} for i in chosen]
         accuracy = {}
-        if self.score.task != REGRESSION:
+        if self.score.task.of_labels:
             accuracy["accuracy"] = float((self.results.argmax(axis=1) == self.truth).mean())
         return {
             "records": len(self.truth),
@@ -118,7 +118,7 @@ class ShortlistTrial:
         threshold = release(contract, entry, counts)(self.entropy)
         exact = float(counts.grid[counts.bin_of(entry["rank"])])
         predictor, truth = Predictor(self.score, threshold), self.truth[rest]
-        if self.score.task == REGRESSION:
+        if self.score.task.of_numbers:
             low, high = predictor.predict_interval(self.results[rest]).T
             covered, sizes = (low <= truth) & (truth <= high), np.maximum(high - low, 0.0)
         else:
@@ -164,7 +164,7 @@ def _curators_threshold(contract: Contract, entry: Layer, counts: Histogram) -> 
 
 
 def _owners_threshold(contract: Contract, entry: Layer, counts: Histogram) -> Threshold:
-    """A search on counts that owners noise; their noise adds up, whoever has which records."""
+    """A search on counts that owners noise; their noise adds up, wherever records are."""
     epsilon, delta = entry["epsilon_calibration"], entry["delta_calibration"]
     least = search_variance(bins=entry["bins"], epsilon=epsilon, delta=delta)
     terms = CentralTerms(

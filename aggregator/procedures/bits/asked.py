@@ -62,7 +62,7 @@ class Asked:
 
     @property
     def each(self) -> "list[Asked]":
-        """The promise of every level by itself; of a PAC promise, itself."""
+        """The promise of every single level; a PAC promise is its own only level."""
         return [replace(self, alpha=at, delta=by, levels=()) for at, by in self.levels] or [self]
 
     def search(self, *, unequal: bool = False) -> Search:
@@ -73,7 +73,7 @@ class Asked:
         return LevelSearch(self.alpha, own, self.m0)
 
     def finish_levels(self, *, arrived: int, levels: Sequence[Level]) -> LocalCertificate:
-        """The certificate of a promise at several levels, of which these were found."""
+        """The certificate of a promise at several levels; these levels were found."""
         promise = {"alpha": self.alpha, "delta": self.delta}
         q, reason = threshold_of(levels, **promise), None
         if q >= 1:

@@ -69,15 +69,7 @@ def trusted(terms: CentralTerms, *, alpha: float, draw: Draw) -> HistogramProced
     With a beta the rank is that of CARD Theorem 5.1; without one coverage is averaged over the
     mechanism.
     """
-    check_choice(f"mechanism of {terms.variant}", terms.mechanism, certified_names())
-    mechanism = within_budget(
-        terms.mechanism,
-        bins=terms.bins,
-        beta=terms.beta,
-        adjacency=REPLACE_ONE,
-        epsilon=terms.epsilon,
-        delta=terms.privacy_delta,
-    )
+    mechanism = trusted_mechanism(terms)
     epsilon = mechanism.privacy.epsilon_at(terms.privacy_delta)
     tally = yield terms.histogram_query
     n = int(tally.counts.sum())
@@ -92,6 +84,19 @@ def trusted(terms: CentralTerms, *, alpha: float, draw: Draw) -> HistogramProced
         rank=rank,
         inflation=release.inflation,
         randomness=release.randomness,
+    )
+
+
+def trusted_mechanism(terms: CentralTerms) -> Mechanism:
+    """The certified mechanism that a plan of exact counts names, within the plan's budget."""
+    check_choice(f"mechanism of {terms.variant}", terms.mechanism, certified_names())
+    return within_budget(
+        terms.mechanism,
+        bins=terms.bins,
+        beta=terms.beta,
+        adjacency=REPLACE_ONE,
+        epsilon=terms.epsilon,
+        delta=terms.privacy_delta,
     )
 
 
@@ -141,7 +146,7 @@ def owner_noised(terms: CentralTerms, *, alpha: float) -> CountProcedure:
 
 @dataclass(frozen=True)
 class NoisedSearch:
-    """Where a search on noised counts ended: its bin, and what it was for."""
+    """Where a search on noised counts ended: its bin, and the rank that it looked for."""
 
     bin: int
     n: int

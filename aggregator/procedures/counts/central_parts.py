@@ -131,7 +131,7 @@ class _Parts:
     def made(
         self, name: str, counts: Histogram, release: Release | None, *, reason: str | None
     ) -> CountedPart:
-        """The part of this name; nothing of it but the release tells of private counts."""
+        """The part of this name; only its release depends on private counts."""
         if release is None:
             last = self.terms.bins - 1
             return CountedPart(name=name, threshold=1.0, reason=reason, bin=last, n=counts.n)

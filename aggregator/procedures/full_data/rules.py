@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import ClassVar
 
+from confide.aggregator.procedures.counts.central import trusted_mechanism
 from confide.aggregator.procedures.full_data.levels import (
     CONDITIONAL,
     HEURISTIC_BUFFER,
@@ -20,12 +21,11 @@ from confide.aggregator.procedures.full_data.levels import (
     dpcp_level,
     never_selected_bound,
 )
-from confide.aggregator.quantiles.base import ASYMPTOTIC, REPLACE_ONE, Mechanism
+from confide.aggregator.quantiles.base import ASYMPTOTIC, Mechanism
 from confide.aggregator.quantiles.base import CERTIFIED as CERTIFIED_STATUS
 from confide.aggregator.quantiles.gaussian import GaussianSearch
 from confide.aggregator.quantiles.histogram import check_rank, conformal_rank
 from confide.aggregator.quantiles.published import Dpcp, dpcp_rank
-from confide.aggregator.quantiles.registry import certified_names, within_budget
 from confide.protocol.certificate import (
     DPCP_ASSUMPTIONS,
     DROPOUTS,
@@ -34,7 +34,7 @@ from confide.protocol.certificate import (
     LARGE_N,
     PAIRS,
 )
-from confide.protocol.errors import BadInput, check_choice
+from confide.protocol.errors import BadInput
 from confide.protocol.methods.counts.full_data import CERTIFIED, DPCP, SCP_A, SCP_F, FullDataTerms
 from confide.protocol.privacy.losses import ADD_REMOVE, SampledGaussian
 from confide.protocol.privacy.profiles import Profile
@@ -142,16 +142,7 @@ class Certified(Rule):
         return CoveragePromise(CERTIFIED_STATUS, 1 - self.alpha, _KNOWN)
 
     def mechanism(self) -> Mechanism:
-        terms = self.terms
-        check_choice(f"mechanism of {terms.variant}", terms.mechanism, certified_names())
-        return within_budget(
-            terms.mechanism,
-            bins=terms.bins,
-            beta=terms.beta,
-            adjacency=REPLACE_ONE,
-            epsilon=terms.epsilon,
-            delta=terms.privacy_delta,
-        )
+        return trusted_mechanism(self.terms)
 
 
 class OnePoint(Rule):

@@ -8,7 +8,7 @@ what the others need.
 """
 
 import math
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -34,13 +34,16 @@ SEARCH_THRESHOLDS = 12
 
 @dataclass
 class PartSearch:
-    """An owner under test: its answers, its search, and the answers that its stages expect."""
+    """An owner under test: its answers, its search, and the answers that its stages expect.
+
+    `reports` are its answers by round.
+    """
 
     answers: Answers
     search: Search
     planned: int
+    reports: list[int]
     rungs: list[BitRung] = field(default_factory=list)
-    arrived: int = 0
     left: bool = False
 
     def ahead(self, stage: int, spread: float = 0.0) -> Ahead:
@@ -75,7 +78,7 @@ def for_every_part(
     )
     arrived, owners = yield from _searched(asked, division)
     tested = {key: one for key, one in owners.items() if one.planned >= part_floor}
-    start = sum(SEARCH_SHARES)
+    start, nobody = sum(SEARCH_SHARES), [0] * len(SEARCH_SHARES)
     for i, share in enumerate(STAGE_SHARES):
         q = _highest(tested, i, asked)
         if q is None:
@@ -84,21 +87,26 @@ def for_every_part(
         tally = yield BitQuery(channel, start, stop, (q,), division=division)
         start, arrived = stop, arrived + tally.answers[0]
         for key in tally.keys:
-            owners.setdefault(key, part_search(asked, 0))
+            owners.setdefault(key, part_search(asked, nobody))
+        nobody = [*nobody, 0]
         for key, one in owners.items():
             take(one, tally.of(key), threshold=q, stage=i)
     wanted = Wanted(variant=variant, delta=delta, floor=part_floor, division=division)
     parts = [
-        stratum(name, owners.get(key) or part_search(asked, 0), wanted)
+        stratum(name, owners.get(key) or part_search(asked, nobody), wanted)
         for name, key in division.named(owners)
     ]
     pooled = asked.finish(arrived=arrived, rungs=(), threshold=1.0, reason=None)
     return put_together(pooled, wanted, parts)
 
 
-def part_search(asked: Asked, planned: int) -> PartSearch:
+def part_search(
+    asked: Asked, reports: Sequence[int], *, share: float = sum(SEARCH_SHARES)
+) -> PartSearch:
+    """The search of a part with these answers by round, from a share of its records."""
+    planned = int(sum(reports) / share)
     aim = aim_for(asked.m0, asked.channel, alpha=asked.alpha, answers=max(planned, 1))
-    return PartSearch(Answers(asked.channel, aim), asked.search(), planned)
+    return PartSearch(Answers(asked.channel, aim), asked.search(), planned, [*reports])
 
 
 def _searched(
@@ -110,7 +118,7 @@ def _searched(
     """
     window, start, arrived = (-LOGIT_REACH, LOGIT_REACH), 0.0, 0
     seen: list[tuple[tuple[float, ...], BitTally]] = []
-    together = part_search(asked, asked.n)
+    together = part_search(asked, [asked.n], share=1.0)
     owners: dict[bytes, PartSearch] = {}
     for share in SEARCH_SHARES:
         thresholds = tuple(expit(np.linspace(*window, SEARCH_THRESHOLDS)).tolist())
@@ -118,10 +126,9 @@ def _searched(
         seen.append((thresholds, tally))
         together.answers.add(thresholds, tally)
         start, arrived = start + share, arrived + sum(tally.answers)
-        counts = {key: sum(sum(one.of(key).answers) for _, one in seen) for key in _keys(seen)}
-        owners = {key: part_search(asked, int(count / start)) for key, count in counts.items()}
+        counts = {key: [one.of(key).size for _, one in seen] for key in _keys(seen)}
+        owners = {key: part_search(asked, own, share=start) for key, own in counts.items()}
         for key, one in owners.items():
-            one.arrived = counts[key]
             for asked_at, found in seen:
                 one.answers.add(asked_at, found.of(key))
         pooled = narrow(together.answers.curve(), together.answers.aim, window)
@@ -164,7 +171,7 @@ def _highest(tested: Mapping[bytes, PartSearch], stage: int, asked: Asked) -> fl
 def take(one: PartSearch, tally: BitTally, *, threshold: float, stage: int) -> None:
     """Give an owner its answers at a threshold, which it tests unless it has a lower one."""
     n, ones = tally.answers[0], tally.ones[0]
-    one.arrived += n
+    one.reports.append(n)
     one.left |= n == 0
     one.answers.add((threshold,), tally)
     if not one.search.finished and threshold < one.search.certified and not one.left:
@@ -173,7 +180,7 @@ def take(one: PartSearch, tally: BitTally, *, threshold: float, stage: int) -> N
 
 def stratum(name: str, one: PartSearch, wanted: Wanted) -> Stratum:
     """What the answers of a part certify, or why nothing is claimed of it."""
-    covered = one.planned >= wanted.floor and not one.left
+    covered, arrived = one.planned >= wanted.floor and not one.left, sum(one.reports)
     reason = None
     if one.planned < wanted.floor:
         reason = (
@@ -183,14 +190,14 @@ def stratum(name: str, one: PartSearch, wanted: Wanted) -> Stratum:
     elif one.left:
         reason = "left: it answered none of the reports of a stage"
     elif one.search.certified >= 1:
-        reason = f"no threshold below 1 passed on its {one.arrived} reports"
+        reason = f"no threshold below 1 passed on its {arrived} reports"
     return Stratum(
         name=name,
         threshold=one.search.certified if covered else 1.0,
-        n=one.arrived,
+        n=arrived,
         delta=wanted.delta,
         rungs=tuple(one.rungs) if covered else (),
         reason=reason,
         covered=covered,
-        planned=one.planned,
+        reports=tuple(one.reports),
     )

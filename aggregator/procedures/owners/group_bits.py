@@ -1,4 +1,4 @@
-"""Bits for each group: every group has a search of its own, in the rounds of all.
+"""Bits for each group: every group has its own search, in rounds that all groups share.
 
 A record's group is public, so a round asks each group thresholds of its own: two rounds search, and
 three stages certify, as if each group were a campaign. Groups are disjoint, so each is tested at
@@ -73,7 +73,7 @@ class _Groups:
 
     def __post_init__(self) -> None:
         self._keys = [key for _, key in self.division.named(())]
-        self.searches = [part_search(self.asked, 0) for _ in self._keys]
+        self.searches = [part_search(self.asked, ()) for _ in self._keys]
         self.arrived, self._start = 0, 0.0
 
     def _query(self, share: float, thresholds: Sequence[tuple[float, ...]]) -> BitQuery:
@@ -110,9 +110,7 @@ class _Groups:
 
     def _begun(self, seen: list[tuple[tuple[float, ...], BitTally]]) -> PartSearch:
         """The search of a group after these rounds, whose shares say how many answers follow."""
-        arrived = sum(own.size for _, own in seen)
-        one = part_search(self.asked, int(arrived / self._start))
-        one.arrived = arrived
+        one = part_search(self.asked, [own.size for _, own in seen], share=self._start)
         for thresholds, own in seen:
             one.answers.add(thresholds, own)
         return one
@@ -131,13 +129,17 @@ class _Groups:
             found = self._rows((yield self._query(1.0 if last else share, rows)))
             for one, q, own in zip(self.searches, wanted, found, strict=True):
                 if q is None:
-                    one.arrived += own.size
+                    one.reports.append(own.size)
                 else:
                     take(one, own, threshold=q, stage=stage)
 
     def _next(self, one: PartSearch, stage: int, *, floor: int) -> float | None:
-        """The threshold that a group tests in a stage; None if no test would help it."""
-        if one.planned < floor or one.left or one.search.finished:
+        """The threshold that a group tests in a stage; None if no test would help it.
+
+        A group that left out a stage tests no other one: it could have failed what it left out.
+        """
+        skipped = len(one.rungs) < stage
+        if one.planned < floor or one.left or skipped or one.search.finished:
             return None
         channel, m0 = self.asked.channel, self.asked.m0
         spread = math.sqrt(m0 * (1 - m0)) / float(channel.hit - channel.spill)

@@ -1,4 +1,4 @@
-"""Answers in the planned mixture of owners, whoever comes to a stage of a campaign of bits.
+"""Answers in the planned mixture of owners, whichever of them answer a stage of bits.
 
 The planned shares are those of the first round. A stage of N trials draws the owner of trial j at
 the point j + u_j of [0, N), which owners divide in those shares; each trial takes an answer of its
@@ -23,7 +23,9 @@ FEWEST = 20
 
 
 def left_reason(number: int, share: float) -> str:
-    """Why nothing more can be certified for the planned mixture."""
+    """Why nothing more can be certified for the planned mixture; owners have numbers from 1."""
+    if not number:
+        return "nobody answered the search, whose owners are the planned mixture"
     return (
         f"owner {number}, {share:.0%} of the planned mixture, left: without it nothing can be "
         "certified for that mixture"
@@ -48,7 +50,7 @@ class PlannedMixture:
         return counts / max(counts.sum(), 1.0)
 
     def trials(self, tally: BitTally, *, channel: Bit, alpha: float, m0: float) -> int:
-        """The trials that tell most, by the sizes of owners; 0 if none can tell anything.
+        """The most informative trials, by the sizes of owners; 0 if none is informative.
 
         sqrt(N) (gain alpha/2 - missing m0), at coverage half-way to 1: more trials know more, and
         trials of owners that have no answers left count as zeros.
@@ -80,7 +82,12 @@ class PlannedMixture:
         return BitTally((trials,), (ones,))
 
     def missing(self, tally: BitTally) -> tuple[int, float]:
-        """The number of the owner that lacks most, and its share of the plan, for the reason."""
+        """The number of the owner that lacks most, and its share of the plan, for the reason.
+
+        0 if the plan has no owner.
+        """
+        if not self.counts:
+            return 0, 0.0
         came = self._came(tally)
         lacks = self.shares - came / max(came.sum(), 1.0)
         worst = int(lacks.argmax())

@@ -65,7 +65,7 @@ class Stored(NamedTuple):
 
 
 class Rejection(NamedTuple):
-    """A refusal, of which nothing is stored but how many times it happened."""
+    """A refusal; only the number of times it happened is stored."""
 
     campaign: str
     owner: str

@@ -87,7 +87,7 @@ def stack_of(model: nn.Module) -> list[nn.Module] | None:
 
 
 def is_changed(module: nn.Module) -> bool:
-    """Whether a module differs from its class: hooks, a forward pass of its own, parameters.
+    """Whether a module differs from its class: hooks, an own forward pass, parameters.
 
     Parameters count for linear layers only.
     """

@@ -86,7 +86,7 @@ def _picture(formal: Layer, _: Layer) -> str:
 
 
 def through_a_channel(formal: Layer) -> str:
-    """Return the mechanism of reports that are private one by one."""
+    """Return the mechanism that makes every single report private."""
     certificate = formal["certificate"]
     return f"Channel {certificate['channel']} at every record ({certificate['method']})"
 

@@ -1,4 +1,4 @@
-"""Decide a card again from its formal layer alone, without the code that wrote it.
+"""Verify a card from its formal layer alone, without the code that wrote it.
 
 Every clause is recomputed and compared with the card; those that differ are named. The signature
 vouches for the facts that cannot be recomputed without data: that the counts were as the card says,

@@ -91,7 +91,7 @@ def _whole(found: Layer, plan: Plan) -> Iterator[Finding]:
 
 
 def _records(found: Layer, plan: Plan, training: Plan) -> Finding:
-    """Check that calibration and training had the same records, or none in common."""
+    """Check that calibration and training used the same records, or disjoint ones."""
     first, last = plan.share or (0.0, 1.0)
     start, stop = training.share or (0.0, 1.0)
     if plan.terms.on_training_records:

@@ -1,4 +1,4 @@
-"""Decide the card of a monitor again: the evidence of its rounds, and whether it is an alarm."""
+"""Verify the card of a monitor: the evidence of its rounds, and whether it is an alarm."""
 
 import math
 from collections.abc import Iterator

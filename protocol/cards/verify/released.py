@@ -1,4 +1,4 @@
-"""Decide again the clauses of every track: the released threshold and the decision."""
+"""Verify the clauses of every track: the released threshold and the decision."""
 
 from collections.abc import Iterator, Mapping
 
@@ -6,7 +6,6 @@ from confide.protocol.cards.card import Layer
 from confide.protocol.cards.verify.findings import Finding, same
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.sampling import OPERATING_SYSTEM
-from confide.protocol.scores.base import REGRESSION
 from confide.protocol.scores.registry import check_text, find_score
 
 
@@ -73,12 +72,12 @@ def released_score(formal: Layer) -> Iterator[Finding]:
         return
     score = find_score(released["score"])
     yield Finding("released/score", True, f"known, with its constants: {score.text}")
-    yield same("released/task", released["task"], score.task)
+    yield same("released/task", released["task"], score.task.name)
     try:
         score.check_labels(released["labels"])
     except BadInput as error:
         yield Finding("released/labels", False, str(error))
-    if score.task == REGRESSION or "reach" in released:
+    if score.task.of_numbers or "reach" in released:
         yield same("released/reach", released.get("reach", "nothing"), _reach(released))
 
 

@@ -9,7 +9,12 @@ from confide.protocol.cards.tracks.registry import track_of
 from confide.protocol.cards.verify.findings import Finding
 from confide.protocol.cards.words.in_clear import beside_epsilon, not_protected
 from confide.protocol.cards.words.plain_names import in_text
-from confide.protocol.cards.words.promise_words import interval, promise, within_parts
+from confide.protocol.cards.words.promise_words import (
+    interval,
+    promise,
+    task_of_card,
+    within_parts,
+)
 from confide.protocol.cards.words.signer_words import checked
 from confide.protocol.cards.words.watch_words import (
     NOT_PROMISED,
@@ -21,7 +26,6 @@ from confide.protocol.cards.words.watch_words import (
 )
 from confide.protocol.certificate import MARGINAL, WATCH
 from confide.protocol.privacy.odds import worst_odds
-from confide.protocol.scores.base import MULTI_LABEL, OWN_LOSS, REGRESSION
 
 # The status of a card, as its heading shows it.
 SIMULATION, TRIVIAL, FAILED = "SIMULATION ONLY", "TRIVIAL", "NOT GUARANTEED"
@@ -90,9 +94,10 @@ def title(card: Card) -> str:
     released, coverage = card.formal["released"], card.formal["contract"]["coverage"]
     if released is None:
         return f"Contract for {coverage:.4g} coverage"
-    if released["task"] in (MULTI_LABEL, OWN_LOSS):
+    task = task_of_card(card.formal)
+    if task.of_risk:
         return f"{released['score'].partition(' ')[0].capitalize()} of at most {1 - coverage:.4g}"
-    what = "intervals" if released["task"] == REGRESSION else "sets"
+    what = "intervals" if task.of_numbers else "sets"
     return f"Prediction {what} with coverage {coverage:.4g}"
 
 
@@ -139,7 +144,7 @@ def _sentence(card: Card) -> str:
         return watch_sentence(formal)
     contract, margin = formal["contract"], formal["margin"]
     asked = f"coverage {contract['coverage']:g} ({contract['kind']})"
-    if formal["released"] is not None and formal["released"]["task"] in (MULTI_LABEL, OWN_LOSS):
+    if task_of_card(formal).of_risk:
         asked = f"an expected loss of at most {1 - contract['coverage']:g} ({contract['kind']})"
     others = [_FAILED.get(name, in_text(name)) for name in formal["failed"] if name != RANDOMNESS]
     if formal["decision"] == "simulation":
@@ -265,9 +270,10 @@ def _use(formal: Layer) -> str:
     released = formal["released"]
     if released is None or formal["decision"] == "infeasible" or _watches(formal):
         return ""
-    if released["task"] == OWN_LOSS:
+    task = task_of_card(formal)
+    if not (task.of_labels or task.of_numbers):
         return f"{released['threshold']:.6g}  # the value of your own parameter"
-    verb = "predict_interval" if released["task"] == REGRESSION else "predict_set"
+    verb = "predict_interval" if task.of_numbers else "predict_set"
     accepted = ", simulation=True" if formal["decision"] == "simulation" else ""
     return f'confide.Predictor.from_card("card.json", key=KEY{accepted}).{verb}(results)'
 
@@ -284,6 +290,8 @@ def _not_promised(card: Card) -> tuple[str, ...]:
     said += not_protected(formal)
     if formal["contract"]["kind"] == MARGINAL:
         said.append("Coverage of this one calibration: the promise is an average over many.")
+    if gone := card.diagnostic.get("departure"):
+        said.append(f"Coverage at owners that were not there: {gone}.")
     counted = card.provenance.get("contributors")
     if counted is not None and counted["if_the_largest_lied"].endswith("nothing is guaranteed"):
         said.append("Anything, if the largest contributor lied.")

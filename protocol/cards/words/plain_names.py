@@ -56,7 +56,7 @@ PLAIN = {
 
 
 def heading_of(name: str) -> str:
-    """Return the name under which a field stands in a row of its own."""
+    """Return the name of a field that is shown in its own row."""
     return PLAIN.get(name, in_text(name))
 
 

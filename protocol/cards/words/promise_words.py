@@ -1,12 +1,12 @@
-"""The promise of a card in words, and the interval that its threshold stands for."""
+"""The promise of a card in words, and the interval that belongs to its threshold."""
 
 from confide.protocol.cards.card import Layer, named, strata_of, uncovered
 from confide.protocol.certificate import BAND, BY_OWNER, MARGINAL
 from confide.protocol.errors import BadInput
-from confide.protocol.scores.base import CLASSIFICATION, MULTI_LABEL, OWN_LOSS, REGRESSION
 from confide.protocol.scores.registry import find_score
 from confide.protocol.scores.regression import residual
 from confide.protocol.scores.risk import risk
+from confide.protocol.scores.task import CLASSIFICATION, TASKS, Task
 
 
 def promise(formal: Layer) -> str:
@@ -17,7 +17,7 @@ def promise(formal: Layer) -> str:
     if strata is not None:
         return _of_each(formal, strata)
     held = _held(formal, "the calibrated ones")
-    if contract["kind"] == BAND and not _of_risk(formal):
+    if contract["kind"] == BAND and not task_of_card(formal).of_risk:
         return _at_levels(formal)
     if contract["kind"] != MARGINAL:
         return (
@@ -33,7 +33,7 @@ def _held(formal: Layer, like: str) -> str:
     Coverage is one minus the expected loss.
     """
     contract = formal["contract"]
-    if _of_risk(formal):
+    if task_of_card(formal).of_risk:
         loss = risk(find_score(formal["released"]["score"])).loss_name
         once = contract["kind"] != MARGINAL
         average = f"on average over new records like {like}, " if once else ""
@@ -42,16 +42,14 @@ def _held(formal: Layer, like: str) -> str:
     return f"for {share} like {like}, {_inside(formal)}"
 
 
-def _task(formal: Layer) -> str:
-    return CLASSIFICATION if formal["released"] is None else str(formal["released"]["task"])
-
-
-def _of_risk(formal: Layer) -> bool:
-    return _task(formal) in (MULTI_LABEL, OWN_LOSS)
+def task_of_card(formal: Layer) -> Task:
+    """The task of what was released; labels if nothing was, or the card names no task."""
+    released = formal["released"]
+    return CLASSIFICATION if released is None else TASKS.get(released["task"], CLASSIFICATION)
 
 
 def _inside(formal: Layer) -> str:
-    if _task(formal) == REGRESSION:
+    if task_of_card(formal).of_numbers:
         return "the predicted interval holds the true number"
     return "the predicted set holds the true label"
 
@@ -111,9 +109,9 @@ def within_parts(formal: Layer) -> str:
 
 
 def interval(formal: Layer) -> tuple[tuple[str, str], ...]:
-    """The interval that the threshold stands for, in the unit of the numbers that are predicted."""
+    """The interval that belongs to the threshold, in the unit of the predicted numbers."""
     released = formal["released"]
-    if released is None or released["task"] != REGRESSION:
+    if not task_of_card(formal).of_numbers:
         return ()
     reach = released.get("reach")
     try:

@@ -39,14 +39,15 @@ _FALSE_ALARMS: dict[str, Callable[[float], str]] = {
 
 def watch_promise(formal: Layer) -> str:
     """State how often an alarm is false."""
-    found = formal["certificate"]
+    found, level = formal["certificate"], formal["contract"]["coverage"]
     return (
-        "While coverage is what the watched card promises, "
+        f"While coverage at the watched threshold is at least {level:.4g}, "
         f"{_FALSE_ALARMS[found['variant']](found['delta'])}. No coverage is promised."
     )
 
 
 NOT_PROMISED = (
     "Coverage: that there is no alarm does not prove it; the watched card promises it.",
-    "That every fall is noticed: a small one takes many answers.",
+    "That every fall is noticed: a small one takes many answers, and all of them count together, "
+    "so that one at a single owner, or of one class or group, may hide in the others.",
 )

@@ -45,11 +45,15 @@ TRUSTED, OWNER_NOISED = "trusted", "owner-noised"
 SEARCH = "gaussian-search"
 # More noise would hide any number of records that an owner may have.
 MOST_VARIANCE = 1 << 52
+# The settings of every campaign that counts scores on a grid.
+GRID_SETTINGS: dict[str, tuple[str, ...]] = dict.fromkeys(
+    ("bins", "grid", "edges-file", "provider-data", "beta", "privacy-delta"), ()
+)
 CountingQuery = HistogramQuery | CountQuery | PartCountQuery
 
 
 def planned_edges(settings: Mapping[str, Any]) -> tuple[float, ...]:
-    """The edges of a grid that stand in the plan, as they were read from the operator's files."""
+    """The edges of a grid that the plan holds, as they were read from the operator's files."""
     if settings["grid"] not in PLANNED_GRIDS:
         return ()
     edges = settings.get("edges", ())
@@ -57,6 +61,25 @@ def planned_edges(settings: Mapping[str, Any]) -> tuple[float, ...]:
         needs = "provider-data" if settings["grid"] == EVEN else "edges-file"
         raise BadInput(f"grid is {settings['grid']}; accepted is this with {needs}")
     return tuple(float(edge) for edge in edges)
+
+
+def counted(
+    settings: Mapping[str, Any], *, delta: float, noised: bool, moved: int = 1
+) -> dict[str, Any]:
+    """The budget, the grid and the owners' noise of terms, as an operator's settings ask for."""
+    edges, epsilon = planned_edges(settings), float(settings["epsilon"])
+    bins, variance = len(edges) or int(settings["bins"]), 0
+    if noised:
+        variance = search_variance(bins=bins, epsilon=epsilon, delta=delta, moved=moved)
+    return {
+        "epsilon": epsilon,
+        "privacy_delta": delta,
+        "bins": bins,
+        "beta": float(settings["beta"]),
+        "noise_variance": variance,
+        "grid": str(settings["grid"]),
+        "given_edges": edges,
+    }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,12 +118,7 @@ class CentralTerms(Terms):
     track: ClassVar[str] = CENTRAL
     settings: ClassVar[dict[str, tuple[str, ...]]] = {
         "mechanism": (TRUSTED,),
-        "bins": (),
-        "grid": (),
-        "edges-file": (),
-        "provider-data": (),
-        "beta": (),
-        "privacy-delta": (),
+        **GRID_SETTINGS,
         "guarantee": (),
         "failure-probability": (PAC,),
         "by": (),
@@ -159,33 +177,25 @@ class CentralTerms(Terms):
     @classmethod
     def from_settings(cls, variant: str, settings: Mapping[str, Any]) -> Self:
         """A trusted mechanism that needs no delta is requested with a privacy-delta of 0."""
-        edges, own = planned_edges(settings), parts_of(settings)
+        own, noised = parts_of(settings), variant == OWNER_NOISED
         guarantee = str(settings["guarantee"])
         check_choice("guarantee", guarantee, (AUTOMATIC, MARGINAL, PAC))
-        bins = len(edges) or int(settings["bins"])
-        delta = float(settings["privacy-delta"])
-        epsilon, noised = float(settings["epsilon"]), variant == OWNER_NOISED
-        moved = MOVED.get(own["by"], 1)
-        variance = 0
-        if noised:
-            variance = search_variance(bins=bins, epsilon=epsilon, delta=delta, moved=moved)
         return cls(
             variant=variant,
             mechanism=SEARCH if noised else str(settings["mechanism"]),
-            epsilon=epsilon,
-            privacy_delta=delta,
-            bins=bins,
-            beta=float(settings["beta"]),
-            noise_variance=variance,
-            grid=str(settings["grid"]),
-            given_edges=edges,
             delta=float(settings["failure-probability"]) if guarantee == PAC else 0.0,
+            **counted(
+                settings,
+                delta=float(settings["privacy-delta"]),
+                noised=noised,
+                moved=MOVED.get(own["by"], 1),
+            ),
             **own,
         )
 
     @property
     def guarantee(self) -> str:
-        """What is promised: coverage on average, or of this calibration but for `delta`."""
+        """What is promised: average coverage, or that of this calibration but for `delta`."""
         return PAC if self.delta else MARGINAL
 
     @property
@@ -212,7 +222,7 @@ class CentralTerms(Terms):
 
     @property
     def noise_epsilon(self) -> float:
-        """The epsilon that all noised counts cost a record, of which another takes the place."""
+        """The epsilon that all noised counts together cost a record that is replaced by another."""
         rho = self.moved * self.rounds / (2 * self.noise_variance)
         return zcdp_epsilon(rho, self.privacy_delta)
 

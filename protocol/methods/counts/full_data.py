@@ -13,11 +13,15 @@ from google.protobuf.message import Message
 
 from confide.protocol.errors import BadInput, check_choice, check_probability
 from confide.protocol.methods.base import FULL_DATA, Explanation
-from confide.protocol.methods.counts.central import SEARCH, CentralTerms, planned_edges
+from confide.protocol.methods.counts.central import (
+    GRID_SETTINGS,
+    SEARCH,
+    CentralTerms,
+    counted,
+)
 from confide.protocol.methods.training.terms import LIMITS, MOST_STEPS
 from confide.protocol.privacy.odds import worst_odds
 from confide.protocol.privacy.renyi import training_epsilon
-from confide.protocol.privacy.zcdp import search_variance
 from confide.protocol.wire import wire_pb2 as wire
 
 # The rules for the rank: by the training's whole privacy profile; by one point of it; nominal with
@@ -70,12 +74,7 @@ class FullDataTerms(CentralTerms):
     on_training_records: ClassVar[bool] = True
     settings: ClassVar[dict[str, tuple[str, ...]]] = {
         "mechanism": (CERTIFIED,),
-        "bins": (),
-        "grid": (),
-        "edges-file": (),
-        "provider-data": (),
-        "beta": (),
-        "privacy-delta": (),
+        **GRID_SETTINGS,
     }
 
     def __post_init__(self) -> None:
@@ -127,22 +126,11 @@ class FullDataTerms(CentralTerms):
                 f"the training has loss-share {trained.loss_share:g}, and {cls.method}:{variant} "
                 "states what its steps cost; accepted is a training without a loss"
             )
-        edges = planned_edges(settings)
-        bins, epsilon = len(edges) or int(settings["bins"]), float(settings["epsilon"])
         delta = 0.0 if kind.rule == DPCP else float(settings["privacy-delta"])
-        variance = (
-            search_variance(bins=bins, epsilon=epsilon, delta=delta) if kind.noised_by_owners else 0
-        )
         return cls(
             variant=variant,
             mechanism=kind.mechanism or str(settings["mechanism"]),
-            epsilon=epsilon,
-            privacy_delta=delta,
-            bins=bins,
-            beta=float(settings["beta"]),
-            noise_variance=variance,
-            grid=str(settings["grid"]),
-            given_edges=edges,
+            **counted(settings, delta=delta, noised=kind.noised_by_owners),
             training_noise=trained.noise_multiplier,
             training_rate=trained.sampling_rate,
             training_steps=trained.rounds * trained.local_steps,
@@ -151,7 +139,7 @@ class FullDataTerms(CentralTerms):
 
     @property
     def kind(self) -> Variant:
-        """What the variant stands for."""
+        """The rule, the noise and the mechanism of the variant."""
         return VARIANTS[self.variant]
 
     @property

@@ -56,7 +56,7 @@ class InClear(ABC):
 
     @abstractmethod
     def foreign(self, rows: Array) -> Array:
-        """Return what is randomised instead of a label that the plan does not have."""
+        """Return the value that is randomised in place of a label that is not in the plan."""
 
     @abstractmethod
     def check(self, rows: Array) -> None:

@@ -112,7 +112,7 @@ class LabelQuery(Query):
         return serialise(wire.LabelQuery(start=self.start, stop=self.stop))
 
     def answer(self, subjects: Subjects) -> Columns:
-        """Draw a randomised label for each record, also for one that the plan does not have."""
+        """Draw a randomised label for each record, also where its label is not in the plan."""
         rows_, labels = self.clear.of(subjects), subjects.labels
         known = (labels >= 0) & (labels < self.clear.labels)
         reported = np.where(known, labels, self.clear.foreign(rows_))

@@ -294,6 +294,6 @@ def _sent(settings: Mapping[str, Any]) -> int:
 
 
 def _largest(settings: Mapping[str, Any]) -> int:
-    """Return the largest set that the test counts as it is; without one, that of the rule."""
+    """Return the largest set whose size the test uses unchanged; by the rule if none is given."""
     given = int(settings.get("largest-set", 0))
     return given or (LARGEST_SET if int(settings["labels"]) >= MANY_LABELS else 0)

@@ -222,10 +222,11 @@ class TrainingTerms(NetworkTerms):
         return Explanation(
             self.epsilon,
             "trains a model",
-            f"Up to {self.rounds} times leave the weights of a model after {self.local_steps} "
-            f"steps of DP-SGD on your records: each step sees about {self.sampling_rate:.1%} of "
-            f"them, and adds noise of {self.noise_multiplier:.2f} times the most that one record "
-            "can change.",
+            f"Up to {self.rounds} times leave the {self.size} weights of the network "
+            f"{self.architecture} {self.arguments} after {self.local_steps} "
+            f"{'step' if self.local_steps == 1 else 'steps'} of DP-SGD on your records: each step "
+            f"sees about {self.sampling_rate:.1%} of them, and adds noise of "
+            f"{self.noise_multiplier:.2f} times the most that one record can change.",
             (
                 "This counts all rounds, whether you answer them or not.",
                 *explained(share=self.loss_share, noise=self.loss_noise),

@@ -15,6 +15,7 @@ from confide.protocol.exact.sampling import Entropy, words
 from confide.protocol.privacy.budgets import Budget, noise_multiplier
 from confide.protocol.privacy.losses import AccountedMechanism, SampledGaussian
 from confide.protocol.scores.regression import AbsoluteResidual
+from confide.protocol.scores.task import REGRESSION, Task
 from confide.simulation.evaluate.full_data.learners import Floats, Rows
 
 OUTPUT, STATISTICS = "output", "statistics"
@@ -34,7 +35,7 @@ class LinearRecipe:
     ridge: float = 0.0
     lasso: float = 0.0
 
-    task: ClassVar[str] = "regression"
+    task: ClassVar[Task] = REGRESSION
 
     def __post_init__(self) -> None:
         low, high = self.targets

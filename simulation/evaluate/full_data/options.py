@@ -10,7 +10,7 @@ from confide.aggregator.campaigns.planning.settings import check_used
 from confide.aggregator.procedures.full_data.levels import PUBLISHED_BUFFER, Stability
 from confide.aggregator.procedures.full_data.published_bounds import Smoothness
 from confide.protocol.errors import BadInput, check_choice
-from confide.protocol.scores.base import REGRESSION
+from confide.protocol.scores.task import REGRESSION
 from confide.simulation.data.limits import Limits, read_limits
 from confide.simulation.data.synthetic import LINE_TARGETS
 from confide.simulation.evaluate.options import CuratorOptions, SharedOptions
@@ -86,7 +86,7 @@ class ModelOptions:
             return
         check_choice("model", self.model, MODELS)
         check_used(given, [self.model], OF_MODELS)
-        if self.model in LINEAR and shared.asked_task != REGRESSION:
+        if self.model in LINEAR and not shared.asked_task.of_numbers:
             raise BadInput(
                 f"model is {self.model} and task is {shared.asked_task}; accepted is "
                 f"{REGRESSION}, or model {NETWORK}"

@@ -74,7 +74,7 @@ class Trainings:
 
 
 def measure(trainings: Trainings, pipeline: Pipeline, test: Rows) -> Row:
-    """One run of a pipeline, on rows that it has not seen."""
+    """One run of a pipeline, measured on rows that it has not seen."""
     fitted, threshold = trainings.run(pipeline)
     sizes = fitted.sizes(test, threshold)
     coverage = float(np.mean(fitted.scores(test) <= np.float64(threshold)))

@@ -133,7 +133,7 @@ EXPERIMENTS = {"dpcp": dpcp_cells, "memory": memory_cells, "scp": scp_cells}
 
 
 def possible(cell: Cell) -> tuple[list[Pipeline], dict[str, str]]:
-    """The pipelines of a cell, and why the others cannot be had."""
+    """The pipelines of a cell, and why the others cannot run."""
     made, refused = [], {}
     for method in cell.methods:
         try:
@@ -144,7 +144,7 @@ def possible(cell: Cell) -> tuple[list[Pipeline], dict[str, str]]:
 
 
 def finish(cells: list[Cell], kept: KeptTrials, trials: int) -> None:
-    """Run the trials of these cells that are not kept yet; methods that cannot be had are named."""
+    """Run the trials of these cells that are not kept yet; methods that cannot run are named."""
     prepared: dict[int, list[Pipeline]] = {}
 
     def work(place: int, number: int) -> Iterator[dict[str, Any]]:

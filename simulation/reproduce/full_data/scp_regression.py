@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from confide.protocol.privacy.budgets import Budget
+from confide.protocol.scores.task import REGRESSION
 from confide.simulation.data.population import Lessons, lessons
 from confide.simulation.evaluate.full_data.learners import Learner
 from confide.simulation.evaluate.full_data.networks import NetworkLearner, Numbers, Recipe
@@ -26,7 +27,7 @@ def california_cells(path: Path, *, recipe: Recipe = RECIPE) -> list[Cell]:
 
 def line_cells(*, recipe: Recipe = RECIPE) -> list[Cell]:
     """The stand-in; half of the made-up records."""
-    records = lessons(None, "regression", bound=None, limits=None)
+    records = lessons(None, REGRESSION, bound=None, limits=None)
     return cells("scp-line", records, n=10_000, recipe=recipe)
 
 

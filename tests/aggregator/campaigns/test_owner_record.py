@@ -11,10 +11,11 @@ from scipy.stats import beta
 
 from confide.aggregator.campaigns.admission import Sent
 from confide.aggregator.campaigns.driver import run_campaign
-from confide.aggregator.campaigns.owner_record import OwnerRecord
+from confide.aggregator.campaigns.owner_record import OwnerRecord, absent
 from confide.aggregator.procedures.bits import procedure as bits
 from confide.protocol.cards.page import card_article
 from confide.protocol.cards.verify.card import verify
+from confide.protocol.cards.words.in_words import in_words
 from confide.protocol.certificate import LocalCertificate
 from confide.protocol.channels.bit import Bit
 from confide.protocol.channels.randomized_response import KaryRR
@@ -25,11 +26,11 @@ from confide.protocol.methods.labels.pairs import PairTerms
 from confide.protocol.methods.labels.query import LabelQuery, LabelTally
 from confide.protocol.methods.partition import Groups
 from confide.protocol.methods.parts import MOST_PARTS
-from confide.protocol.plan import round_of
+from confide.protocol.plan import Plan, round_of
 from confide.simulation.driver import BitUsers, drive
 from tests.support.cards.cards import broken, campaign
 from tests.support.owners.leaving import Leaving
-from tests.support.owners.owners import BY_WARD, PLAN, changed, owner, signed
+from tests.support.owners.owners import BY_WARD, LABEL_PLAN, PLAN, changed, owner, signed
 
 BIT, DELTA = Bit(epsilon=4.0), 0.1
 
@@ -101,6 +102,31 @@ PLANS = {
     "bits:per-group": changed(PLAN, variant="per-group", part_floor=900, **BY_WARD),
     "bits:for-every-group": changed(PLAN, variant="for-every-group", part_floor=900, **BY_WARD),
 }
+
+
+def test_what_chance_leaves_out_of_a_slice_is_no_absence() -> None:
+    """Of a slice of 300 expected, 250 may come although everybody is there; of all records not."""
+    assert absent(250, records=6_000, share=0.05) == 0
+    assert absent(200, records=6_000, share=0.05) == pytest.approx(1 / 3)
+    assert absent(5_000, records=6_000, share=1.0) == pytest.approx(1 / 6)
+    assert absent(7_000, records=6_000, share=1.0) == absent(1, records=0, share=1.0) == 0
+
+
+@pytest.mark.parametrize(("expected", "warned"), [(6_000, False), (10_000, True)])
+@pytest.mark.parametrize("plan", [LABEL_PLAN, changed(PLAN, planned_mixture=True)])
+def test_owners_that_never_come_are_told_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, plan: Plan, expected: int, warned: bool
+) -> None:
+    """One round has no later one to tell of them, and a planned mixture lacks them; the records
+    that the plan expects do tell. The log says it once."""
+    with caplog.at_level(logging.WARNING):
+        card = campaign(tmp_path, method=plan.method, terms=plan.terms, expected_records=expected)
+    said = "of the reports that the plan expects of the first round did not come"
+    assert (said in card.diagnostic.get("departure", "")) == warned
+    assert caplog.text.count(said) == warned
+    (told,) = [one for one in in_words(card, []).not_promised if "owners that were" in one] or [""]
+    assert (said in told) == warned
+    assert "of those that do" not in card.diagnostic.get("departure", "")
 
 
 @pytest.mark.parametrize("kind", PLANS)

@@ -29,7 +29,7 @@ from tests.support.repository.places import ROOT
     ],
 )
 def test_campaigns_issue_cards_that_verify(tmp_path: Path, changes: dict[str, Any]) -> None:
-    """A local-DP campaign of any variant gets the same card, decided again from its tallies."""
+    """A local-DP campaign of any variant gets the same card, verified from its tallies."""
     card = parse_card(campaign(tmp_path, **changes).to_json())
     assert not broken(card)
     published = changes.get("variant") == "published"

@@ -56,6 +56,10 @@ def test_the_life_of_a_training_on_the_command_line(place: Place, tmp_path: Path
     assert aggregator("campaign", "open", campaign, *db)[0] == 0
     access = ("--aggregator", f"127.0.0.1:{server.port}", "--ca", place.keys / "ca.pem")
     own = ("--token-file", tmp_path / "token", "--records", records, "--home", home)
+    # A device that is not here is the owner's mistake, and no refusal that the aggregator hears of.
+    for device in ("tpu", "cuda:99"):
+        found = client("contribute", *access, "--campaign", campaign, *own, "--device", device)
+        assert found[0] == 2, found
     code, text = client("contribute", *access, "--campaign", campaign, *own)
     assert (code, "4 reports" in text, "4 of the rounds" in text) == (0, True, True), text
     eventually(lambda: place.store.campaign(campaign).state == "trained")

@@ -10,23 +10,12 @@ from confide.aggregator.procedures.averaging import Learned, federated_averaging
 from confide.protocol.methods.training.mean_weights import WEIGHT_BOUND, TrainingTally
 from confide.protocol.methods.training.query import TrainingQuery
 from confide.protocol.methods.training.terms import TrainingTerms
-from tests.support.networks.stacks import first_weights, layered
+from tests.support.networks.stacks import first_weights, stack_terms
 
 Array = NDArray[Any]
 Owner = Callable[[Array], Array]
 
-TERMS = TrainingTerms(
-    epsilon=40.0,
-    privacy_delta=1e-5,
-    **layered(4, 3),
-    noise_multiplier=10.0,
-    sampling_rate=0.1,
-    rounds=12,
-    local_steps=1,
-    clip=1.0,
-    batch=10.0,
-    learning_rate=1.0,
-)
+TERMS = stack_terms(4, 3, rounds=12)
 
 
 def run(terms: TrainingTerms, owners: list[Owner], seen: list[Array] | None = None) -> Learned:

@@ -137,16 +137,19 @@ def test_a_recalibration_repeats_the_plan_of_the_card(place: Place, card: Path) 
 
 
 def test_what_cannot_be_watched_is_refused(place: Place, card: Path, tmp_path: Path) -> None:
-    """A changed card, a score beside a card, a monitor without a card, a card with a threshold for
-    each label."""
+    """A changed card, one that guarantees less, a score beside a card, a monitor without a card, a
+    card with a threshold for each label."""
     key = ("campaign", "create", "--key", place.keys / SIGNING_KEY, "--db", place.url)
     changed = tmp_path / "changed.json"
     changed.write_text(card.read_text().replace('"coverage": 0.9,', '"coverage": 0.8,', 1))
     classes = tmp_path / "classes.json"
     each = campaign(tmp_path / "each", method="labels", variant="class-conditional")
     classes.write_text(each.to_json())
+    loose = tmp_path / "loose.json"
+    loose.write_text(campaign(tmp_path / "less", method="labels", variant="published").to_json())
     for options, text in (
         (("--monitors", classes, "--records", "9"), "a threshold for each of 5 parts (by class)"),
+        (("--monitors", loose, "--records", "9"), "guarantees no coverage of 0.9 (coverage does"),
         (("--monitors", changed, "--records", "9"), "does not verify"),
         (("--monitors", card, "--records", "9", "--score", "aps"), "score is given beside"),
         (

@@ -12,7 +12,7 @@ from confide.client.records.reader import read_records
 from confide.protocol.channels.bit import Bit
 from confide.protocol.errors import BadInput
 from confide.protocol.methods.bits import BitQuery, BitTerms
-from confide.protocol.scores.base import MULTI_LABEL, OWN_LOSS
+from confide.protocol.scores.task import MULTI_LABEL, OWN_LOSS, Task
 from confide.protocol.wire import wire_pb2 as wire
 from tests.support.owners.boundary import PLAN, SURE, home
 from tests.support.owners.hostile import Puppet
@@ -22,7 +22,7 @@ N = 300
 LOSSES = [1.0, 0.25, 0.0, 0.0]
 
 
-def table(kind: str) -> dict[str, list[Any]]:
+def table(kind: Task) -> dict[str, list[Any]]:
     if kind == OWN_LOSS:
         return {"id": [1, 2], "loss1": [0.5, 1.0], "loss2": [0.25, 0.0]}
     flags = {"true0": [1, 0], "true1": [1, 0]}
@@ -31,7 +31,7 @@ def table(kind: str) -> dict[str, list[Any]]:
 
 @pytest.mark.parametrize("kind", [MULTI_LABEL, OWN_LOSS])
 @pytest.mark.parametrize("ending", [".csv", ".parquet", ".npz"])
-def test_every_format_holds_the_same_records(kind: str, ending: str, tmp_path: Path) -> None:
+def test_every_format_holds_the_same_records(kind: Task, ending: str, tmp_path: Path) -> None:
     path, rows = tmp_path / f"records{ending}", table(kind)
     if ending == ".csv":
         lines = [

@@ -12,8 +12,8 @@ from confide.client.records.reader import read_records
 from confide.client.records.score_cache import predictions
 from confide.protocol.errors import BadInput
 from confide.protocol.models.model_file import Model
-from confide.protocol.scores.base import CLASSIFICATION, REGRESSION
 from confide.protocol.scores.regression import AbsoluteResidual
+from confide.protocol.scores.task import CLASSIFICATION, REGRESSION
 from tests.support.networks.graphs import network
 from tests.support.truth.regressions import BOUND, number_model, numbers, write_numbers
 

@@ -8,21 +8,16 @@ from confide.protocol.architectures.base import scaled
 from confide.protocol.errors import BadInput
 from confide.protocol.exact.lattice import CLIP_UNITS, sensitivity
 from confide.protocol.methods.training.terms import TrainingTerms
-from tests.support.networks.stacks import first_weights, layered, predict, split, stack_at
-
-TERMS = TrainingTerms(
-    epsilon=40.0,
-    privacy_delta=1e-5,
-    **layered(9, 8, 5),
-    noise_multiplier=10.0,
-    sampling_rate=0.1,
-    rounds=4,
-    local_steps=1,
-    clip=1.0,
-    batch=10.0,
-    learning_rate=1.0,
-    centre=0.3,
+from tests.support.networks.stacks import (
+    first_weights,
+    layered,
+    predict,
+    split,
+    stack_at,
+    stack_terms,
 )
+
+TERMS = stack_terms(9, 8, 5, rounds=4, centre=0.3)
 STRANGE = (np.nan, np.inf, -np.inf, 1e300, -1e300, 0.0, 1.0, 0.3, 5e-324, -0.0)
 
 

@@ -59,6 +59,7 @@ def test_training_writes_weights_that_were_charged_for(place: Path) -> None:
         guesses = predict_file((place / "weights.onnx").read_bytes(), archive["features"])
         assert np.mean(guesses.argmax(axis=1) == archive["labels"]) > 0.8
     assert not (place / "weights.npz.checkpoint").exists()
+    assert f"Each of the {N} records that took part was charged epsilon 2" in found.stdout
     assert "loss" not in found.stdout + found.stderr
 
 

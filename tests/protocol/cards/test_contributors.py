@@ -7,13 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from confide.aggregator.campaigns.admission import Sent
+from confide.aggregator.campaigns.driver import run_campaign
 from confide.protocol.cards.card import Card
 from confide.protocol.cards.page import as_html, as_markdown
 from confide.protocol.cards.verify.card import verify
+from confide.protocol.plan import round_of
 from tests.support.cards.campaign_cards import counted, forged, issued, reported
 from tests.support.cards.cards import KEY, broken, campaign, command, make_card
 from tests.support.cards.central import NOISED, TRUSTED
-from tests.support.owners.owners import PLAN, changed
+from tests.support.owners.owners import PLAN, changed, owner, signed
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +86,23 @@ def test_a_card_below_its_floor_fails(tracks: dict[str, Card]) -> None:
     stray = make_card()
     told = stray.provenance | {"contributors": tracks["trusted"].provenance["contributors"]}
     assert broken(replace(stray, provenance=told).sign(KEY)) == ["provenance/contributors"]
+
+
+@pytest.mark.parametrize("after", [1, 4])
+def test_a_campaign_that_was_closed_has_a_card_that_verifies(tmp_path: Path, after: int) -> None:
+    """Its last stages are decided without answers, and the server has no rounds of them."""
+    plan, owners = changed(PLAN), [owner(tmp_path / str(i), seed=i) for i in range(3)]
+    name = signed(plan)
+
+    def ask(query: bytes) -> list[Sent]:
+        there = enumerate(owners) if round_of(query) < after else ()
+        return [Sent(bytes([i]), one.answer(name, query)) for i, one in there]
+
+    outcome = run_campaign(plan, ask)
+    outcome = replace(outcome, rounds=outcome.rounds[:after])
+    card = issued(plan, outcome)
+    assert (card.formal["released"]["threshold"] == 1) == (after == 1)
+    assert broken(card) == []
 
 
 def test_a_plan_of_another_kind_is_no_plan_of_a_card(tracks: dict[str, Card]) -> None:

@@ -99,7 +99,7 @@ def test_a_stage_of_an_owner_is_tested_with_the_answers_that_were_planned(
     assert "certificate/strata/parts/0/rungs/0/rest" in broken(lie)
     assert any(
         clause.startswith("certificate/strata/parts/0/rungs")
-        for clause in broken(forged(card, ((*place, "planned"), 3_000)))
+        for clause in broken(forged(card, ((*place, "reports", 0), 3_000)))
     )
 
 
@@ -131,25 +131,26 @@ def test_a_part_counts_no_more_answers_than_it_gave(
         rich = [rung | {"log_capital": 10.0 * part["n"]} for rung in part["rungs"]]
         assert any(one.startswith(named) for one in broken(forged(card, ((*place, "rungs"), rich))))
         return
-    honest = [rung["n"] for rung in part["rungs"]]
-    count = sum(honest) if kind[1] == "for-every-owner" else max(honest)
+    staged = kind[1] == "for-every-owner"
+    count = part["n"] if staged else max(rung["n"] for rung in part["rungs"])
     assert f"{named}/n" in broken(forged(card, ((*place, "n"), count - 1)))
     assert f"{named}/n" not in broken(forged(card, ((*place, "n"), count)))
-    many = dict(part["rungs"][0], threshold=0.01, n=500_000, ones=499_000, level_after=1.0)
-    rungs = [many] if kind[1] == "per-owner" else [many | {"rest": part["rungs"][0]["rest"]}]
+    many = dict(part["rungs"][0], n=500_000, ones=499_000, level_after=1.0)
+    many |= {"threshold": 0.01} if staged else {}
+    rungs, low = [many], float(many["threshold"])
     lie = forged(
         card,
         ((*place, "rungs"), rungs),
-        ((*place, "threshold"), 0.01),
-        *((("released", "strata", "parts", 0, "threshold"), 0.01),) * (kind[1] == "per-owner"),
-        *_lowered(card, kind[1], 0.01),
+        ((*place, "threshold"), low),
+        *((("released", "strata", "parts", 0, "threshold"), low),) * (not staged),
+        *_lowered(card, low),
     )
     # Where owners are tested together, the others were asked another threshold.
-    others = ["certificate/strata/stages"] * (kind[1] == "for-every-owner")
-    assert broken(lie, key=PUBLIC) == [*others, f"{named}/n"]
+    clauses = [f"{named}/stages", "certificate/strata/stages"] if staged else [f"{named}/n"]
+    assert broken(lie, key=PUBLIC) == clauses
 
 
-def _lowered(card: Card, variant: str, threshold: float) -> list[tuple[tuple[Any, ...], Any]]:
+def _lowered(card: Card, threshold: float) -> list[tuple[tuple[Any, ...], Any]]:
     """What else a card says, once the threshold of its first part is another."""
     rest = [part["threshold"] for part in parts(card)[1:]]
     top = max([threshold, *rest])
@@ -194,6 +195,11 @@ def test_an_owner_that_left_has_a_stage_without_reports(tmp_path: Path) -> None:
     card = card.sign(KEY)
     assert parts(card)[1]["reason"].startswith("left")
     assert broken(card, key=PUBLIC) == []
+    # It left at the second stage, so that the third was asked for those that stayed.
+    assert [0 in part["reports"][3:4] for part in parts(card)] == [False, True, False]
+    kept = [{**part, "rungs": part["rungs"][:2]} for part in parts(card)]
+    hiding = forged(card, (("certificate", "strata", "parts"), kept))
+    assert "certificate/strata/stages" in broken(hiding, key=PUBLIC)
     hidden = {**parts(card)[0], "covered": False, "threshold": 1.0, "rungs": []}
     hidden["reason"] = parts(card)[1]["reason"]
     top = float(parts(card)[2]["threshold"])

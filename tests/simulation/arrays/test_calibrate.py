@@ -158,11 +158,13 @@ def test_numbers_are_calibrated_too() -> None:
 
 
 def test_records_that_are_too_few_to_be_asked_are_trivial_with_a_reason() -> None:
-    """Even if all of them were covered, nothing would be certified."""
+    """Even if all of them were covered, nothing would be certified; and no card would verify."""
     made = confide.calibrate(*uniform(3, 1), method="bits", epsilon=1.0, seed=1)
     assert (made.threshold, made.certificate.n) == (1.0, 0)
     assert made.certificate.reason
     assert made.certificate.randomness == SEEDED
+    with pytest.raises(BadInput, match="no record was asked"):
+        made.card(KEY)
 
 
 def test_without_privacy_there_is_no_card() -> None:

@@ -37,9 +37,9 @@ def file(made: Made, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("owners") / "mine.csv"
     with path.open("w", newline="") as opened:
         written = csv.writer(opened)
-        written.writerow(["label", *(f"p{i}" for i in range(K)), "site"])
+        written.writerow(["label", *(f"p{i}" for i in range(K)), "site", "ward"])
         for probs, label, owner in zip(*made, strict=True):
-            written.writerow([label, *probs, f"site {owner}"])
+            written.writerow([label, *probs, f"site {owner}", "north"])
     return path
 
 
@@ -72,7 +72,8 @@ def test_each_owner_is_measured_at_its_own_threshold(
 
 
 def test_the_command_shows_each_owner_and_why_it_has_no_threshold(file: Path) -> None:
-    """With a floor above what any owner has, all are named, and the JSON has a row for each."""
+    """With a floor above what any owner has, all are named, and the JSON has a row for each.
+    Another column of text is ignored."""
     asked: tuple[str | Path, ...] = (
         "--data",
         file,
@@ -86,8 +87,9 @@ def test_the_command_shows_each_owner_and_why_it_has_no_threshold(file: Path) ->
     asked = (*asked, "--n", "6000", "--trials", "1", "--seed", "1", "--owner-column", "site")
     shown = in_process(*asked, "--owner-floor", "700")
     assert shown.exit_code == 0, shown.stderr
+    assert "ignored: ward (" in shown.stderr
     assert "bits per-owner: each owner" in shown.stdout
-    assert "site 10: without a threshold in 1 of 1 campaigns; too few reports" in shown.stdout
+    assert "site 10: certified nothing in 1 of 1 campaigns; too few reports" in shown.stdout
     parts = json.loads(in_process(*asked, "--json", "-").stdout)["trials"][0]["parts"]
     assert sorted(one["name"] for one in parts) == sorted(f"site {i}" for i in range(1, 12))
     assert all(one["records"] > 0 and 0.5 < one["coverage"] <= 1 for one in parts)
@@ -103,7 +105,7 @@ def test_columns_that_are_not_read_are_named(file: Path) -> None:
     """With the options that would read them."""
     run = in_process("--data", file, "--trials", "1", "--n", "1000")
     assert run.exit_code == 0
-    assert "ignored: site (one of owners is named by --owner-column" in run.stderr
+    assert "ignored: site, ward (one of owners is named by --owner-column" in run.stderr
 
 
 def test_owners_that_do_not_fit_are_named(

@@ -9,22 +9,11 @@ from numpy.typing import NDArray
 from confide.client.training.layers import value_bits
 from confide.protocol.architectures.base import Weights
 from confide.protocol.methods.training.terms import TrainingTerms
-from tests.support.networks.stacks import first_weights, layered, split, widths_of
+from tests.support.networks.stacks import first_weights, layered, split, stack_terms, widths_of
 
 Array = NDArray[Any]
 
-TERMS = TrainingTerms(
-    epsilon=40.0,
-    privacy_delta=1e-5,
-    **layered(48, 24, 7),
-    noise_multiplier=1.0,
-    sampling_rate=0.5,
-    rounds=1,
-    local_steps=1,
-    clip=1.0,
-    batch=10.0,
-    learning_rate=1.0,
-)
+TERMS = stack_terms(48, 24, 7, noise_multiplier=1.0, sampling_rate=0.5)
 SMALL = replace(TERMS, **layered(5, 4, 3))
 STRANGE = (0.0, -1.0, 1e300, np.inf, -np.inf, np.nan, 5e-324, 1e-310, 2.0**-30, 1.0 - 2.0**-53)
 

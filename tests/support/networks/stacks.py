@@ -21,6 +21,22 @@ def layered(*widths: int) -> dict[str, Any]:
     return described(name, features=features, outputs=outputs)
 
 
+def stack_terms(*widths: int, rounds: int = 1, **changes: Any) -> TrainingTerms:
+    """The terms of a training of linear layers, of one step in a round."""
+    usual: dict[str, Any] = {"noise_multiplier": 10.0, "sampling_rate": 0.1}
+    return TrainingTerms(
+        epsilon=40.0,
+        privacy_delta=1e-5,
+        **layered(*widths),
+        rounds=rounds,
+        local_steps=1,
+        clip=1.0,
+        batch=10.0,
+        learning_rate=1.0,
+        **usual | changes,
+    )
+
+
 def widths_of(terms: TrainingTerms) -> tuple[int, ...]:
     widths = terms.network().widths
     assert widths is not None

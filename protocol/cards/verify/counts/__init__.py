@@ -1,1 +1,1 @@
-"""Decides cards of counted scores again: central and full-data."""
+"""Verifies cards of counted scores: central and full-data."""

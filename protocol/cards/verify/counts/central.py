@@ -1,4 +1,4 @@
-"""Decide a central card again: every searched configuration, the selection and the suggestions."""
+"""Verify a central card: every searched configuration, the selection and the suggestions."""
 
 import math
 from collections.abc import Iterator
@@ -180,7 +180,7 @@ def _judged(contract: Layer, entry: Layer) -> Layer:
 
 
 def _upper(contract: Layer, n: int, *, above: int) -> float | None:
-    """The most that is covered, but for one bin's share: ranks up to `above`, and beta."""
+    """An upper bound on coverage, except for one bin's share: ranks up to `above`, and beta."""
     if not contract["beta"]:
         return None
     return float(min(Fraction(1), Fraction(above, n + 1) + number(contract["beta"])))

@@ -1,4 +1,4 @@
-"""Decide again a central card with a threshold for each class or group.
+"""Verify a central card with a threshold for each class or group.
 
 A record that another replaces may leave a class for another. Its label is private, so it may move
 two of the thresholds, each by one record more or less: both releases together cost their sum, and

@@ -1,6 +1,6 @@
 """Check how a configuration was selected by what was measured of the short list.
 
-The measurements themselves cannot be decided again without their records; that the selection
+The measurements themselves cannot be verified without their records; that the selection
 follows from them can.
 """
 

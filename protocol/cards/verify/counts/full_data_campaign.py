@@ -71,7 +71,7 @@ class Claimed:
 
 @dataclass(frozen=True)
 class Derived:
-    """What a rule makes of these numbers: rank (None: there is none), level, and the promise."""
+    """What a rule derives from these numbers: the rank or None, the level, and the promise."""
 
     status: str
     rank: int | None

@@ -1,1 +1,1 @@
-"""Decides cards of local methods again."""
+"""Verifies cards of local methods."""

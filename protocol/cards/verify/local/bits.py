@@ -1,4 +1,4 @@
-"""Decide a bits certificate again: its slack, or the thresholds that its tallies certify."""
+"""Verify a bits certificate: its slack, or the thresholds that its tallies certify."""
 
 import math
 from collections.abc import Iterator
@@ -19,6 +19,9 @@ ROUNDS = 10
 MOST_UNEQUAL = 0.25
 # The share of its level that a threshold keeps after a stage that others follow.
 KEPT = 0.06
+# Variants whose one round walks down a ladder, and the rungs of each of its halves.
+WALKED = ("one-shot", "per-owner")
+HALF_LADDER = 100
 
 
 def evidence(found: Layer, max_corrupt: int) -> Iterator[Finding]:
@@ -31,6 +34,8 @@ def evidence(found: Layer, max_corrupt: int) -> Iterator[Finding]:
         return
     yield same("certificate/slack", found["slack"], None)
     yield same("certificate/level", found["level"], 1 - found["alpha"])
+    if found["variant"] in WALKED:
+        yield _walk(found)
     yield from _rungs(found, max_corrupt)
 
 
@@ -43,6 +48,27 @@ def _least_slack(found: Layer, max_corrupt: int) -> float:
     scale = (e + 1) / (e - 1)
     slack = math.sqrt(math.log(2 * ROUNDS / found["delta"]) / (2 * answers))
     return scale * (slack + max_corrupt / answers)
+
+
+def _walk(found: Layer) -> Finding:
+    """Check that one round went down its ladder rung by rung, from the top or, of levels, anywhere.
+
+    Of a level only the rungs that decide it are shown.
+    """
+    tested, ladder = [rung["threshold"] for rung in found["rungs"]], _ladder()
+    near = [i for i, q in enumerate(ladder) if tested and math.isclose(q, tested[0])]
+    start = near[0] if near and "levels" in found else 0
+    expected = ladder[start : start + len(tested)]
+    whole = len(expected) == len(tested)
+    held = whole and all(map(math.isclose, tested, expected))
+    return Finding("certificate/ladder", held, "every rung of the public ladder until one fails")
+
+
+def _ladder() -> list[float]:
+    """The thresholds below 1 that one round asks: half even in q, half in logit(q)."""
+    even = {i / HALF_LADDER for i in range(1, HALF_LADDER)}
+    steps = (32 * i / (HALF_LADDER - 1) - 16 for i in range(HALF_LADDER))
+    return sorted(even | {1 / (1 + math.exp(-u)) for u in steps}, reverse=True)
 
 
 def _rungs(found: Layer, max_corrupt: int) -> Iterator[Finding]:
@@ -132,6 +158,11 @@ def _rest(found: Layer, later: list[int], last: tuple[int, int]) -> tuple[int, i
     return (later[stage] if stage < len(later) else -1), stage
 
 
+def _tail(count: int, size: int, rate: float) -> float:
+    """The probability that so many of `size` answers, or more, are one."""
+    return 1.0 if count <= 0 else 0.0 if count > size else float(bdtrc(count - 1, size, rate))
+
+
 def _level_after(
     ones: int, *, n: int, rest: int, level: float, rate: float, share: float, slack: float
 ) -> float:
@@ -139,12 +170,8 @@ def _level_after(
 
     It is computed from tails of the regularised incomplete beta function.
     """
-
-    def tail(count: int, size: int) -> float:
-        return 1.0 if count <= 0 else 0.0 if count > size else float(bdtrc(count - 1, size, rate))
-
     early = slack * level * (share if rest else 1.0)
-    stop = recompute.first(lambda count: tail(count, n) <= early, n + 1)
+    stop = recompute.first(lambda count: _tail(count, n, rate) <= early, n + 1)
     if ones >= stop:
         return 1.0
     if rest == 0:
@@ -165,10 +192,10 @@ def _level_after(
             1.0,
             np.where(needed > rest, 0.0, bdtrc(np.clip(needed - 1, 0, rest), rest, rate)),
         )
-        return tail(stop, n) + float(masses @ np.maximum(later, KEPT * level))
+        return _tail(stop, n, rate) + float(masses @ np.maximum(later, KEPT * level))
 
     pooled = recompute.first(lambda count: spent(count) <= slack * level, n + rest + 1)
-    return max(KEPT * level, tail(pooled - ones, rest))
+    return max(KEPT * level, _tail(pooled - ones, rest, rate))
 
 
 def _unequal_after(
@@ -178,20 +205,16 @@ def _unequal_after(
 
     The level is the sum of two binomial tails and what is kept.
     """
-
-    def tail(count: int, size: int) -> float:
-        return 1.0 if count <= 0 else 0.0 if count > size else float(bdtrc(count - 1, size, rate))
-
     early = slack * level * (share if rest else 1.0)
-    stop = recompute.first(lambda count: tail(count, n) <= early, n + 1)
+    stop = recompute.first(lambda count: _tail(count, n, rate) <= early, n + 1)
     if ones >= stop:
         return 1.0
     if rest == 0:
         return 0.0
     kept, both = KEPT * level, n + rest
-    left = slack * level - kept - tail(stop, n)
-    pooled = recompute.first(lambda count: tail(count, both) <= left, both + 1)
-    return min(max(kept, tail(pooled - ones, rest)), MOST_UNEQUAL)
+    left = slack * level - kept - _tail(stop, n, rate)
+    pooled = recompute.first(lambda count: _tail(count, both, rate) <= left, both + 1)
+    return min(max(kept, _tail(pooled - ones, rest, rate)), MOST_UNEQUAL)
 
 
 register(

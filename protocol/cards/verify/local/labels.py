@@ -1,4 +1,4 @@
-"""Decide a labels certificate again: its slack, or the capital that its rungs needed."""
+"""Verify a labels certificate: its slack, or the capital that its rungs needed."""
 
 import math
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Decide again a certificate that holds at several levels of coverage, from the same reports.
+"""Verify a certificate that holds at several levels of coverage, from the same reports.
 
 Every level is a certificate of its own, decided by the rules of its method. What they promise
 together follows from their alphas and deltas alone:
@@ -91,4 +91,4 @@ def _same_stages(found: Layer) -> Iterator[Finding]:
     for stage, tallies in stages.items():
         detail = f"{len(tallies)} tallies in stage {stage}"
         yield Finding(f"{place}/stages", len(tallies) == 1, detail)
-    yield from in_common(place, tests, whole=True)
+    yield from in_common(place, tests)

@@ -1,4 +1,4 @@
-"""Decide a pairs certificate again: the stages of every label, and the levels they had."""
+"""Verify a pairs certificate: the stages of every label, and the levels they had."""
 
 import math
 from collections.abc import Iterator
@@ -10,6 +10,8 @@ from confide.protocol.cards.verify.local.rules import LocalRules, register
 from confide.protocol.channels.registry import label_channels
 
 MOST_STAGES = 5
+# Below the lowest threshold that any stage asks.
+NOTHING_LOWER = 1e-7
 
 
 def evidence(found: Layer, max_corrupt: int) -> Iterator[Finding]:
@@ -23,6 +25,7 @@ def evidence(found: Layer, max_corrupt: int) -> Iterator[Finding]:
     yield same("certificate/level", found["level"], 1 - found["alpha"])
     n, rungs = found["n"], found["rungs"]
     yield Finding("certificate/rungs", len(rungs) <= MOST_STAGES, f"at most {MOST_STAGES} stages")
+    yield _stages(found)
     certified, full, lies = 1.0, math.log(found["delta"]), 0.0
     # Logarithms of the levels of the thresholds asked. Each is also that of all thresholds up to
     # the next one asked; delta is that of the thresholds below.
@@ -55,6 +58,17 @@ def evidence(found: Layer, max_corrupt: int) -> Iterator[Finding]:
     yield same("certificate/threshold", found["threshold"], certified)
 
 
+def _stages(found: Layer) -> Finding:
+    """Check that a label is tested in every stage, and not in those alone that it passed.
+
+    Rare labels are tested in none, and one that has certified the lowest threshold in no more.
+    """
+    stages = max(len(part["rungs"]) for part in found["strata"]["parts"])
+    count = len(found["rungs"])
+    held = count in (0, stages) or found["threshold"] < NOTHING_LOWER
+    return Finding("certificate/stages", held, f"{count} of the {stages} stages of other labels")
+
+
 def _least_bet(n: int, goal: float) -> float:
     """The least that the first bet on n reports can be, by the capital needed."""
     return first_bet(n, min(max(math.exp(min(-goal, 0.0)), 1e-300), 1 - 1e-12))
@@ -68,5 +82,6 @@ register(
         evidence=evidence,
         strata={"class-conditional": "class"},
         adaptive=True,
+        search_rounds=2,
     ),
 )

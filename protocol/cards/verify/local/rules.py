@@ -1,4 +1,4 @@
-"""Decide the card of a local-DP campaign again: the clauses that all methods share.
+"""Verify the card of a local-DP campaign: the clauses that all methods share.
 
 Each method registers rules for the clauses that only its own certificates have.
 """
@@ -27,7 +27,7 @@ from confide.protocol.errors import BadInput
 
 @dataclass(frozen=True)
 class LocalRules:
-    """The rules by which certificates of one method are decided again.
+    """The rules by which certificates of one method are verified.
 
     `channels` are those that a variant may use; `evidence` recomputes what follows from a
     certificate's numbers when so many reports may be false; `planned` tells whether certificates
@@ -39,7 +39,7 @@ class LocalRules:
     one after the other, whose cards state it likewise; `by_stage` names those whose rungs are
     stages of the campaign, each on reports of its own, which may promise for a planned mixture.
     `levels` says what variants may promise that follows from several levels of coverage, besides
-    PAC.
+    PAC. `search_rounds` are followed by stages which test every part, if parts are tested so.
     """
 
     variants: tuple[str, ...]
@@ -53,6 +53,7 @@ class LocalRules:
     in_order: tuple[str, ...] = ()
     by_stage: tuple[str, ...] = ()
     levels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    search_rounds: int = 0
 
 
 RULES: dict[str, LocalRules] = {}

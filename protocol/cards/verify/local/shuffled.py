@@ -1,4 +1,4 @@
-"""Decide again what a card says of shuffling: who shuffled, which crowds, and the epsilon there."""
+"""Verify what a card says of shuffling: who shuffled, which crowds, and the epsilon there."""
 
 from collections.abc import Iterator
 

@@ -1,10 +1,12 @@
-"""The stages in which thresholds are tested, and that nobody left out a stage that it failed.
+"""Verify the stages in which thresholds were tested: none that failed may be left out.
 
 A test that may skip what it failed starts again at its whole delta. Levels, and parts taken
-together, are tested by the same stages, so each says what the others were asked.
+together, are tested by the same stages, so each says what the others were asked. A part with
+thresholds of its own tests one stage after the other, until it tests no more. The answers of a part
+by round tell its stages apart.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from confide.protocol.cards.card import Layer
 from confide.protocol.cards.verify.findings import Finding, same
@@ -27,8 +29,19 @@ STAGES = (
     (150, (0.2, 0.25, 0.35)),
     (120, (0.3, 0.45)),
 )
-# The shares of a part's answers in its stages.
+# The shares of a part's answers in its stages, and what the rounds of search before them have.
 PART_SHARES = (0.15, 0.3, 0.4)
+SEARCH_ROUNDS, SEARCHED = 2, 0.05 + 0.1
+
+
+def in_search(part: Layer) -> int:
+    """The answers that stages of a part are planned for, by what its rounds of search received."""
+    return int(sum(part["reports"][:SEARCH_ROUNDS]) / SEARCHED)
+
+
+def in_stages(part: Layer) -> list[int]:
+    """The answers of a part to every stage."""
+    return list(part["reports"][SEARCH_ROUNDS:])
 
 
 def planned_rests(found: Layer) -> list[int]:
@@ -58,19 +71,19 @@ def numbered(found: Layer) -> dict[int, Layer]:
 
 
 def in_common(
-    place: str, tests: Mapping[str, Mapping[int, Layer]], *, whole: bool
+    place: str, tests: Mapping[str, Mapping[int, Layer]], *, needed: Sequence[int] | None = None
 ) -> Iterator[Finding]:
     """Check the stages of tests that were asked the same thresholds, each under its name.
 
-    A test skips a stage only if it has certified its threshold, or has no level left. If the
-    stages are `whole`, every one up to the last was tested by somebody.
+    A test skips a stage only if it has certified its threshold, or has no level left. Those that
+    are `needed` were tested by somebody: every one up to the last, if that is not said.
     """
     asked: dict[int, set[float]] = {}
     for own in tests.values():
         for stage, rung in own.items():
             asked.setdefault(stage, set()).add(rung["threshold"])
-    if whole:
-        yield same(f"{place}/stages", sorted(asked), [*range(len(asked))])
+    missing = {*(range(len(asked)) if needed is None else needed)} - {*asked}
+    yield Finding(f"{place}/stages", not missing, f"stages {sorted(missing)} are left out")
     for stage, thresholds in sorted(asked.items()):
         detail = f"{len(thresholds)} thresholds in stage {stage}"
         yield Finding(f"{place}/stages", len(thresholds) == 1, detail)
@@ -87,7 +100,13 @@ def in_common(
 
 
 def alone(name: str, own: Mapping[int, Layer]) -> Finding:
-    """Check that a test with thresholds of its own skips no stage until one has passed."""
-    passed = [stage for stage, rung in own.items() if rung["level_after"] == 1]
-    first = [stage for stage in own if not passed or stage <= passed[0]]
-    return same(f"{name}/stages", first, [*range(len(first))])
+    """Check that a test with thresholds of its own leaves out no stage before its last one."""
+    return same(f"{name}/stages", [*own], [*range(len(own))])
+
+
+def as_answered(name: str, part: Layer, own: Mapping[int, Layer]) -> Iterator[Finding]:
+    """Check that the stages of a part count what it answered to them, and its rounds all of it."""
+    yield same(f"{name}/n", part["n"], sum(part["reports"]))
+    came = dict(enumerate(in_stages(part)))
+    told = {stage: rung["n"] for stage, rung in own.items()}
+    yield same(f"{name}/stages", told, {stage: came.get(stage) for stage in told})

@@ -19,7 +19,7 @@ def nothing(_: Card, __: Plan) -> Iterator[Finding]:
 
 @dataclass(frozen=True)
 class TrackRules:
-    """How the cards of a track are decided again, and compared with their plans.
+    """How the cards of a track are verified, and compared with their plans.
 
     `decide` recomputes the clauses of a formal layer. `stated` are the fields that a plan fixes, by
     part of the layer, and `compared` checks what else a plan decides. `unit` is what owners

@@ -1,10 +1,12 @@
 """Verify cards of the track local: with their plan, and what each round received."""
 
+import operator
 from collections.abc import Iterator
 
 from confide.protocol.cards.card import Card, Layer
 from confide.protocol.cards.verify.findings import Finding, number, same
 from confide.protocol.cards.verify.local.covered import left_out
+from confide.protocol.cards.verify.local.pairs import NOTHING_LOWER
 from confide.protocol.cards.verify.local.rules import RULES, local
 from confide.protocol.cards.verify.tracks.base import CONTRIBUTORS, TrackRules, register
 from confide.protocol.certificate import PLANNED_MIXTURE
@@ -60,11 +62,40 @@ def _by_round(formal: Layer, found: Layer, plan: Plan) -> Iterator[Finding]:
         held = fits and one["owners"] <= min(found["owners"], one["reports"])
         yield Finding(f"{place}/{i}/owners", held, f"owners with {one['reports']} reports")
     certificate = formal["certificate"]
-    tested = _tested(certificate)
+    parts = certificate.get("strata", {}).get("parts", [])
+    by_part = [one["reports"] for one in parts if "reports" in one]
+    if by_part:
+        told = [one["reports"] for one in rounds]
+        found_in = [sum(row) for row in zip(*by_part, strict=True)]
+        # A campaign that was closed asks nobody, and decides without answers.
+        told += [0] * (len(found_in) - len(told))
+        yield same(f"{place}/parts", found_in, told)
+    # A campaign that was closed decides its last stages without answers, and asks none.
+    searched = RULES[certificate["method"]].search_rounds
+    tested, came = _answered(_tested(certificate)), _answered([one["reports"] for one in rounds])
     if tested and certificate["variant"] in RULES[certificate["method"]].by_stage:
-        stages = [one["reports"] for one in rounds[-len(tested) :]]
-        drawn = PLANNED_MIXTURE in certificate["assumptions"]
-        yield Finding(f"{place}/stages", drawn or stages == tested, f"{tested} were tested")
+        stages = came[-len(tested) :]
+        fits = stages == tested
+        if PLANNED_MIXTURE in certificate["assumptions"]:
+            # Some of the answers are tested; of a last round that an owner left, none may be.
+            fits = _drawn(tested, stages) or _drawn(tested, came[-len(tested) - 1 : -1])
+        yield Finding(f"{place}/stages", fits, f"{tested} were tested")
+    most = max((len(part["rungs"]) for part in parts), default=0)
+    if searched and most:
+        # Labels that could certify nothing lower are not asked on.
+        stages = came[searched:]
+        fits = len(stages) == most or min(part["threshold"] for part in parts) < NOTHING_LOWER
+        yield Finding(f"{place}/stages", fits, f"{most} of {len(stages)} stages were tested")
+
+
+def _answered(counts: list[int]) -> list[int]:
+    """The counts up to the last that is not 0."""
+    return counts[: max((i + 1 for i, n in enumerate(counts) if n), default=0)]
+
+
+def _drawn(tested: list[int], came: list[int]) -> bool:
+    """Whether every stage could draw so many of the answers that came."""
+    return len(came) == len(tested) and all(map(operator.le, tested, came))
 
 
 def _tested(certificate: Layer) -> list[int]:

@@ -14,7 +14,7 @@ from confide.protocol.plan import Plan
 
 
 def _stated(plan: Plan) -> dict[str, Layer]:
-    """Return the fields of the plan of a monitor, which released nothing of its own."""
+    """Return the fields of the plan of a monitor, which releases no threshold."""
     terms = MonitorTerms.of(plan.terms)
     return {
         "contract": stated_contract(plan),

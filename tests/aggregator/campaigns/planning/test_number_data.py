@@ -11,6 +11,7 @@ from confide.aggregator.campaigns.planning.run_plans import Plans
 from confide.aggregator.campaigns.planning.simulated_settings import simulated_settings
 from confide.aggregator.campaigns.summary import as_text, owners_text
 from confide.protocol.errors import BadInput
+from confide.protocol.scores.task import REGRESSION
 from confide.protocol.simulated.records import dealt
 from tests.support.owners.own_data import config, write_probabilities
 from tests.support.truth.regressions import SCORE, coverage, number_model, numbers, write_numbers
@@ -38,7 +39,7 @@ def test_widths_and_coverage_are_measured_in_all_and_by_owner(tmp_path: Path) ->
     settings, model = simulated_settings(asked(path), owners=3)
     assert (settings["labels"], settings["records"], model) == (0, 1_500, None)
     (plan,) = Plans(settings, run=0, owners=3).drafts
-    assert (plan.labels, plan.task, plan.score) == (0, "regression", SCORE)
+    assert (plan.labels, plan.task, plan.score) == (0, REGRESSION, SCORE)
     row = Measurements(settings, owners=3).non_private(alpha=0.1)
     reach = row["threshold"] * 10
     assert np.isclose(row["mean_width"], 2 * reach)
@@ -79,7 +80,7 @@ def test_scores_that_do_not_fit_the_file_are_refused(tmp_path: Path) -> None:
     targets = write_numbers(tmp_path / "r.csv", HELD, owner=OWNERS)
     labels = write_probabilities(tmp_path / "labels.npz")
     for given, said in (
-        (asked(targets, score="hps"), "r.csv has targets, which are numbers; accepted is absol"),
+        (asked(targets, score="hps"), "r.csv has targets; accepted is absol"),
         (config(data=labels, score=SCORE), "labels.npz has labels; accepted is hps, aps"),
         (config(score=SCORE), "embedded letters has labels; accepted is hps"),
         (asked(targets, score="cqr bound=5"), "holds no lower and upper, and bits:certified needs"),

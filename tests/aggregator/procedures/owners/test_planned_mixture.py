@@ -13,6 +13,7 @@ from confide.aggregator.procedures.certify import MOST_UNEQUAL, Search, design_s
 from confide.aggregator.procedures.owners.planned_mixture import PlannedMixture
 from confide.protocol.certificate import MIXTURE, PLANNED_MIXTURE, LocalCertificate
 from confide.protocol.channels.bit import Bit
+from confide.protocol.methods.bits import BitQuery
 from confide.protocol.methods.parts import BitTally, PartBits
 from confide.simulation.driver import drive
 from tests.support.cards.campaign_cards import forged
@@ -44,6 +45,19 @@ def test_an_owner_that_leaves_makes_no_planned_mixture_come_true(rounds: int) ->
     assert all("of the planned mixture, left" in str(one.reason) for one in trivial)
     # It is the first of the two by name, b"leaves", that left.
     assert all("owner 1, " in str(one.reason) for one in trivial)
+
+
+def test_without_an_answer_there_is_no_planned_mixture() -> None:
+    """A campaign that was closed before anybody came ends with the reason."""
+
+    def nobody(query: BitQuery) -> BitTally:
+        nothing = (0,) * len(query.thresholds)
+        return BitTally(nothing, nothing)
+
+    made = bits.procedure(
+        variant="certified", channel=BIT, alpha=ALPHA, delta=DELTA, n=N, mixture=b"seed"
+    )
+    assert "nobody answered" in str(drive(made, nobody).reason)
 
 
 def test_where_nobody_leaves_the_planned_mixture_costs_little() -> None:

@@ -34,12 +34,16 @@ def test_weights_keep_their_places() -> None:
 
 
 def test_a_training_plan_travels_and_explains_itself() -> None:
-    """Terms survive the wire to the last bit, and the owner reads what would leave."""
+    """Terms survive the wire to the last bit, and the owner reads what would leave, of which
+    network, and how many records take part; a model is named if the plan names one."""
     plan, _ = open_plan(signed(TRAINING), trusted={PUBLIC}, now=NOW)
     assert plan == TRAINING
     page = explain(plan, LEARNS)
     assert "trains a model" in page
-    assert "6 times leave the weights" in page
+    assert "6 times leave the 15 weights of the network linear {} after 8 steps" in page
+    assert "Model 0" not in page
+    assert "records take part" not in page
+    assert "About 45% of your records take part" in explain(replace(plan, share=(0, 0.45)), LEARNS)
 
 
 def unchecked(*widths: int) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import pytest
 from confide.protocol.cards.card import read_card
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.errors import BadInput
+from confide.protocol.scores.task import REGRESSION
 from confide.protocol.simulated.settings import SIMULATION_PUBLIC
 from confide.simulation.data.population import lessons
 from confide.simulation.data.synthetic import Clusters, line
@@ -120,9 +121,9 @@ def test_targets_to_learn_from_may_be_a_column(tmp_path: Path) -> None:
     features, targets, _ = line(300, np.random.default_rng(1))
     np.savez(tmp_path / "column.npz", features=features, targets=targets[:, None])
     np.savez(tmp_path / "two.npz", features=features, targets=np.stack([targets, targets], axis=1))
-    read = lessons(tmp_path / "column.npz", "regression", bound=4.0, limits=(-1.0, 1.0))
+    read = lessons(tmp_path / "column.npz", REGRESSION, bound=4.0, limits=(-1.0, 1.0))
     assert np.array_equal(read.targets, targets)
     with pytest.raises(
         BadInput, match=r"targets have shape \(300, 2\); accepted are \(n,\) and \(n, 1\)"
     ):
-        lessons(tmp_path / "two.npz", "regression", bound=4.0, limits=(-1.0, 1.0))
+        lessons(tmp_path / "two.npz", REGRESSION, bound=4.0, limits=(-1.0, 1.0))

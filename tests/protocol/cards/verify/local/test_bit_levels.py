@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from confide.aggregator.procedures.bits.one_shot import ladder_below_1
 from confide.aggregator.procedures.certify import MOST_UNEQUAL, Search, null_rate
 from confide.aggregator.procedures.owners import every_owner_bits
 from confide.protocol.cards.verify.local import bits as verify_bits
@@ -33,11 +34,12 @@ def walked(kind: str, seed: int) -> tuple[dict[str, Any], Search]:
     smallest = int(rng.choice([0, *(least for least, _ in SCHEDULES), 170]))
     shares = every_owner_bits.STAGE_SHARES if owner else rounds_for(smallest).stages
     sizes, rungs = [int(PLANNED * share) for share in shares], []
+    one_round = kind == "per-owner"
+    asked = ladder_below_1(None) if one_round else ASKED
     for i, size in enumerate(sizes):
-        below = ASKED[search.certified > ASKED]
+        below = asked[search.certified > asked]
         if search.finished or not len(below) or (owner and rng.random() < 0.3):
             continue
-        one_round = kind == "per-owner"
         q = float(below[-1] if one_round else rng.choice(below))
         n = max(1, size + int(rng.integers(-20, 20)))
         ones = int(rng.binomial(n, min(1.0, m0 + 0.06 * rng.random())))
