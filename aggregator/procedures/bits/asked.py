@@ -36,6 +36,8 @@ class Asked:
     n: int
     max_corrupt: int
     levels: Levels = ()
+    # How records are drawn, and the mixture of owners that the promise is for.
+    drawn: tuple[str, str] = (IID, MIXTURE)
 
     def __post_init__(self) -> None:
         check_probability("alpha", self.alpha)
@@ -99,7 +101,7 @@ class Asked:
             planned=self.n,
             rungs=tuple(rungs),
             reason=reason,
-            assumptions=(IID, MIXTURE, DROPOUTS, *((LIARS,) if self.max_corrupt else ())),
+            assumptions=(*self.drawn, DROPOUTS, *((LIARS,) if self.max_corrupt else ())),
         )
 
     def too_few(self) -> LocalCertificate:

@@ -30,7 +30,7 @@ from confide.aggregator.procedures.owners.every_owner_bits import for_every_part
 from confide.aggregator.procedures.owners.group_bits import per_group
 from confide.aggregator.procedures.owners.owner_bits import per_owner
 from confide.aggregator.procedures.owners.planned_mixture import PlannedMixture, left_reason
-from confide.protocol.certificate import DROPOUTS, IID, PLANNED_MIXTURE
+from confide.protocol.certificate import IID, PLANNED_MIXTURE
 from confide.protocol.channels.bit import Bit
 from confide.protocol.levels import Levels
 from confide.protocol.methods.bit_rounds import PUBLISHED_ROUNDS, Rounds, rounds_for
@@ -118,6 +118,8 @@ def certified(
     With `levels`, pairs of alpha and delta, every stage tests all of them.
     """
     promise: dict[str, Any] = {"alpha": alpha, "delta": delta, "levels": levels}
+    if mixture is not None:
+        promise["drawn"] = (IID, PLANNED_MIXTURE)
     asked = Asked(variant="certified", channel=channel, n=n, max_corrupt=max_corrupt, **promise)
     rounds = rounds_for(smallest_owner)
     sizes = [int(n * share) for share in rounds.stages]
@@ -158,11 +160,7 @@ def certified(
     reason = (reason or failed) if search.certified >= 1 else None
     if isinstance(search, LevelSearch):
         return asked.finish_levels(arrived=arrived, levels=search.levels)
-    made = asked.finish(arrived=arrived, rungs=rungs, threshold=search.certified, reason=reason)
-    if planned is None:
-        return made
-    liars = made.assumptions[3:]
-    return replace(made, assumptions=(IID, PLANNED_MIXTURE, DROPOUTS, *liars))
+    return asked.finish(arrived=arrived, rungs=rungs, threshold=search.certified, reason=reason)
 
 
 def _narrowed(

@@ -26,9 +26,8 @@ def _compared(card: Card, plan: Plan) -> Iterator[Finding]:
     yield from left_out(card, plan)
     smallest = found.get("smallest_owner", 0)
     yield same("certificate/smallest_owner", smallest, terms.smallest_owner)
-    # A campaign that was hopeless from the start asked nobody.
-    asked = found["n"] > 0 and terms.planned_mixture
-    yield same("certificate/mixture", PLANNED_MIXTURE in found["assumptions"], asked)
+    planned = PLANNED_MIXTURE in found["assumptions"]
+    yield same("certificate/mixture", planned, terms.planned_mixture)
     levels = [(one["alpha"], one["delta"]) for one in found.get("levels", [])]
     yield same("certificate/levels", levels, [*terms.levels])
     yield same("contract/kind", card.formal["contract"]["kind"], terms.guarantee)

@@ -8,17 +8,21 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
+from confide.aggregator.campaigns.driver import run_campaign
+from confide.aggregator.cards.issue import campaign_card
 from confide.aggregator.procedures.bits import procedure as bits
 from confide.aggregator.procedures.certify import MOST_UNEQUAL, Search, design_stage
 from confide.aggregator.procedures.owners.planned_mixture import PlannedMixture
 from confide.protocol.certificate import MIXTURE, PLANNED_MIXTURE, LocalCertificate
 from confide.protocol.channels.bit import Bit
+from confide.protocol.exact.sampling import OPERATING_SYSTEM as SYSTEM
 from confide.protocol.methods.bits import BitQuery
 from confide.protocol.methods.parts import BitTally, PartBits
 from confide.simulation.driver import drive
 from tests.support.cards.campaign_cards import forged
 from tests.support.cards.cards import KEY, broken, campaign
 from tests.support.owners.leaving import LEAVES, Leaving, planned_coverage
+from tests.support.owners.owners import NOW, PLAN, asking, changed, signed
 
 ALPHA = DELTA = 0.1
 BIT, N, CAMPAIGNS = Bit(epsilon=4.0), 10_000, 40
@@ -187,3 +191,13 @@ def test_a_card_says_whose_mixture_it_is_and_a_lie_about_it_is_named(tmp_path: P
     plain = campaign(tmp_path / "plain")
     other = forged(plain, (("certificate", "assumptions", 1), PLANNED_MIXTURE))
     assert "certificate/mixture" in broken(other)
+
+
+@pytest.mark.parametrize("records", [5, 6_000], ids=["too few expected", "nobody came"])
+def test_a_card_without_a_report_says_which_mixture_was_planned(records: int) -> None:
+    """A campaign that could not begin, or that nobody answered, has an honest card all the same."""
+    plan = changed(PLAN, planned_mixture=True, expected_records=records, minimum_reports=0)
+    outcome = run_campaign(plan, asking(signed(plan), []))
+    outcome = replace(outcome, certificate=replace(outcome.certificate, randomness=SYSTEM))
+    card = campaign_card(plan, outcome, diagnostic={}, issued=NOW).sign(KEY)
+    assert broken(card, key=PUBLIC) == []
