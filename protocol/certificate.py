@@ -23,6 +23,12 @@ PLANNED_MIXTURE = (
     "planned mixture: the guarantee is for owners in the shares in which they answered the first "
     "round, whoever answered later"
 )
+# Where owners count alike, records of all of them are no draws from one population.
+IID_OWNERS = "records of an owner are independent draws from what that owner will meet"
+EQUAL_OWNERS = (
+    "equal owners: the guarantee is for an owner that is drawn at random from those that answered "
+    "the first round, and then a record of it, whoever answered later"
+)
 # Where every part of the records is tested on reports of its own.
 IID_PARTS = (
     "records of a part are independent draws from what that part will meet; how parts are mixed "
@@ -51,6 +57,11 @@ DPCP_ASSUMPTIONS = "DPCP Assumptions 1 and 2, which cannot be checked"
 MARGINAL_ASSUMPTIONS = (EXCHANGEABLE, DROPOUTS, HONEST_COUNTS)
 PAC_ASSUMPTIONS = (IID, MIXTURE, DROPOUTS, HONEST_COUNTS)
 LARGE_N = "so many records that noise and training change no rank that matters"
+
+
+def mixture_of(assumptions: Sequence[str]) -> str | None:
+    """The mixture of owners that was planned, if one of these assumptions names it."""
+    return next((one for one in assumptions if one in (PLANNED_MIXTURE, EQUAL_OWNERS)), None)
 
 
 def promise_of(levels: Sequence[Any], delta: float) -> str:

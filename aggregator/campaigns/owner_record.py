@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from confide.protocol.certificate import BY_OWNER, PLANNED_MIXTURE, Certificate, LocalCertificate
+from confide.protocol.certificate import BY_OWNER, Certificate, LocalCertificate, mixture_of
 from confide.protocol.methods.base import Query, Tally
 from confide.protocol.methods.parts import PartedTally, kept_apart
 
@@ -161,7 +161,7 @@ class OwnerRecord:
         A planned mixture has those that left all the same.
         """
         found = self.departure
-        if PLANNED_MIXTURE in certificate.assumptions:
+        if mixture_of(certificate.assumptions):
             found = replace(found, share=0.0)
         return str(found) if found.matters else None
 

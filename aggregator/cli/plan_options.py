@@ -140,8 +140,8 @@ class PlanOptions:
     mixture: Annotated[
         str | None,
         typer.Option(
-            help="bits:certified: of owners, as-answered or planned (the first round's); one round "
-            "has one mixture only"
+            help="bits:certified: of owners, as-answered, planned (the first round's reports) or "
+            "equal-owners (each owner of the first round the same); one round has one mixture only"
         ),
     ] = None
     smallest_owner: Annotated[

@@ -18,11 +18,7 @@ from confide.protocol.certificate import BAND, BY_OWNER, MARGINAL, LocalCertific
 from confide.protocol.channels.bit import Bit
 from confide.protocol.errors import BadInput, Refused
 from confide.protocol.methods.base import Batch, Columns, Explanation, ReportScores
-from confide.protocol.methods.bit_rounds import (
-    PUBLISHED_ROUNDS,
-    check_smallest_owner,
-    rounds_for,
-)
+from confide.protocol.methods.bit_rounds import PUBLISHED_ROUNDS, check_smallest_owner, rounds_for
 from confide.protocol.methods.local import LeveledTerms, LocalTerms
 from confide.protocol.methods.owner_terms import (
     EACH,
@@ -30,8 +26,8 @@ from confide.protocol.methods.owner_terms import (
     PART_VARIANTS,
     check_groups,
     in_clear,
+    mixture_settings,
     part_settings,
-    plans_mixture,
 )
 from confide.protocol.methods.partition import GROUPS, Division, by_owner
 from confide.protocol.methods.parts import BitTally, PartBits, PartCounter, senders_of
@@ -186,13 +182,15 @@ class BitTerms(LeveledTerms):
 
     Variants of owners and groups test each part of `part_floor` answers or more on its own; `joint`
     divides delta among parts with a threshold each. With `planned_mixture`, what the variant
-    certified claims is for the owners in the shares in which they answered its first round.
+    certified claims is for the owners in the shares in which they answered its first round, or,
+    with `equal_owners`, for these in equal shares.
     Its rounds are made so that an owner of `smallest_owner` records can answer each.
     """
 
     joint: bool = False
     part_floor: int = 0
     planned_mixture: bool = False
+    equal_owners: bool = False
     smallest_owner: int = 0
     group_column: str = ""
     groups: tuple[str, ...] = ()
@@ -230,6 +228,8 @@ class BitTerms(LeveledTerms):
                 f"mixture is planned and the guarantee {self.guarantee}; accepted is PAC, whose "
                 "tests allow for answers of a planned mixture"
             )
+        if self.equal_owners and not self.planned_mixture:
+            raise BadInput("equal_owners is given; accepted is a planned_mixture with it")
         check_groups(self.variant, self.group_column, self.groups)
         check_smallest_owner(self.smallest_owner)
 
@@ -249,7 +249,7 @@ class BitTerms(LeveledTerms):
                 count=MARGINAL_LEVELS,
             )
         if variant == "certified":
-            own["planned_mixture"] = plans_mixture(settings)
+            own |= mixture_settings(settings)
             own["smallest_owner"] = int(settings.get("smallest-owner", 0))
         return cls(
             variant=variant,

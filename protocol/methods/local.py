@@ -70,7 +70,12 @@ class LocalTerms(Terms):
 
     @property
     def planned_mixture(self) -> bool:
-        """Whether the promise is for owners in the shares of the first round."""
+        """Whether the promise is for the owners of the first round, in shares fixed by it."""
+        return False
+
+    @property
+    def equal_owners(self) -> bool:
+        """Whether these shares are equal; else they are those of their reports."""
         return False
 
     @property

@@ -23,9 +23,10 @@ PART_SETTINGS: dict[str, tuple[str, ...]] = {
     "groups": GROUP_VARIANTS,
 }
 # The mixture of owners that a campaign of several rounds speaks of: that of the reports as they
-# came, or that of the first round, in which all owners still answer.
-AS_ANSWERED, PLANNED = "as-answered", "planned"
-MIXTURES = (AS_ANSWERED, PLANNED)
+# came, or of the owners of the first round, in which all still answer: by their reports of it, or
+# each as much as any other.
+AS_ANSWERED, PLANNED, EQUAL = "as-answered", "planned", "equal-owners"
+MIXTURES = (AS_ANSWERED, PLANNED, EQUAL)
 
 
 def part_settings(
@@ -105,8 +106,8 @@ def usual_floor(deviation: float, *, alpha: float, delta: float) -> int:
     return max(1, math.ceil((2 * z * deviation / alpha) ** 2))
 
 
-def plans_mixture(settings: Mapping[str, Any]) -> bool:
-    """Whether the operator wants the mixture of the first round certified."""
+def mixture_settings(settings: Mapping[str, Any]) -> dict[str, bool]:
+    """The fields of the terms that say which mixture of owners the operator wants certified."""
     chosen = str(settings.get("mixture", AS_ANSWERED))
     check_choice("mixture", chosen, MIXTURES)
-    return chosen == PLANNED
+    return {"planned_mixture": chosen != AS_ANSWERED, "equal_owners": chosen == EQUAL}

@@ -143,7 +143,7 @@ class ChainCost(_message.Message):
     def __init__(self, campaign: _Optional[str] = ..., epsilon: _Optional[float] = ..., delta: _Optional[float] = ...) -> None: ...
 
 class BitTerms(_message.Message):
-    __slots__ = ("variant", "epsilon", "delta", "max_corrupt", "joint", "part_floor", "planned_mixture", "smallest_owner", "group_column", "groups", "level_alphas", "level_deltas")
+    __slots__ = ("variant", "epsilon", "delta", "max_corrupt", "joint", "part_floor", "planned_mixture", "smallest_owner", "group_column", "groups", "level_alphas", "level_deltas", "equal_owners")
     VARIANT_FIELD_NUMBER: _ClassVar[int]
     EPSILON_FIELD_NUMBER: _ClassVar[int]
     DELTA_FIELD_NUMBER: _ClassVar[int]
@@ -156,6 +156,7 @@ class BitTerms(_message.Message):
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     LEVEL_ALPHAS_FIELD_NUMBER: _ClassVar[int]
     LEVEL_DELTAS_FIELD_NUMBER: _ClassVar[int]
+    EQUAL_OWNERS_FIELD_NUMBER: _ClassVar[int]
     variant: str
     epsilon: float
     delta: float
@@ -168,7 +169,8 @@ class BitTerms(_message.Message):
     groups: _containers.RepeatedScalarFieldContainer[str]
     level_alphas: _containers.RepeatedScalarFieldContainer[float]
     level_deltas: _containers.RepeatedScalarFieldContainer[float]
-    def __init__(self, variant: _Optional[str] = ..., epsilon: _Optional[float] = ..., delta: _Optional[float] = ..., max_corrupt: _Optional[int] = ..., joint: _Optional[bool] = ..., part_floor: _Optional[int] = ..., planned_mixture: _Optional[bool] = ..., smallest_owner: _Optional[int] = ..., group_column: _Optional[str] = ..., groups: _Optional[_Iterable[str]] = ..., level_alphas: _Optional[_Iterable[float]] = ..., level_deltas: _Optional[_Iterable[float]] = ...) -> None: ...
+    equal_owners: bool
+    def __init__(self, variant: _Optional[str] = ..., epsilon: _Optional[float] = ..., delta: _Optional[float] = ..., max_corrupt: _Optional[int] = ..., joint: _Optional[bool] = ..., part_floor: _Optional[int] = ..., planned_mixture: _Optional[bool] = ..., smallest_owner: _Optional[int] = ..., group_column: _Optional[str] = ..., groups: _Optional[_Iterable[str]] = ..., level_alphas: _Optional[_Iterable[float]] = ..., level_deltas: _Optional[_Iterable[float]] = ..., equal_owners: _Optional[bool] = ...) -> None: ...
 
 class PairTerms(_message.Message):
     __slots__ = ("variant", "channel", "epsilon", "delta", "max_corrupt", "joint", "class_floor")

@@ -12,7 +12,7 @@ class CalibrationSettings(TypedDict, total=False):
     owner_floor: int
     group_floor: int
     smallest_owner: int
-    mixture: Literal["as-answered", "planned"]
+    mixture: Literal["as-answered", "planned", "equal-owners"]
     joint: bool
     class_floor: int
     channel: str

@@ -74,7 +74,7 @@ class CampaignOptions:
         int, typer.Option(help="class-conditional: a label with fewer records gets threshold 1")
     ] = CLASS_FLOOR
     mixture: Annotated[
-        str, typer.Option(help=f"bits:certified: of owners, {' or '.join(MIXTURES)} (first round)")
+        str, typer.Option(help=f"bits:certified: of owners, {', '.join(MIXTURES)} (first round)")
     ] = AS_ANSWERED
     smallest_owner: Annotated[
         int, typer.Option(help="bits:certified: an owner of so many records can answer every round")

@@ -76,6 +76,7 @@ def test_plans_state_the_guarantee_and_survive_bytes(
     [
         ("bits:certified", {"guarantee": BAND}, "accepted"),
         ("bits:certified", {"guarantee": MARGINAL, "mixture": "planned"}, "planned mixture"),
+        ("bits:certified", {"mixture": "owners"}, "as-answered or planned or equal-owners"),
         ("bits:published", {"guarantee": MARGINAL}, "does not use"),
         ("labels:class-conditional", {"guarantee": MARGINAL}, "does not use"),
         ("labels:per-owner", {"guarantee": BAND}, "does not use"),

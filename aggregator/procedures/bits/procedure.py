@@ -30,7 +30,7 @@ from confide.aggregator.procedures.owners.every_owner_bits import for_every_part
 from confide.aggregator.procedures.owners.group_bits import per_group
 from confide.aggregator.procedures.owners.owner_bits import per_owner
 from confide.aggregator.procedures.owners.planned_mixture import PlannedMixture, left_reason
-from confide.protocol.certificate import IID, PLANNED_MIXTURE
+from confide.protocol.certificate import EQUAL_OWNERS, IID, IID_OWNERS, PLANNED_MIXTURE
 from confide.protocol.channels.bit import Bit
 from confide.protocol.levels import Levels
 from confide.protocol.methods.bit_rounds import PUBLISHED_ROUNDS, Rounds, rounds_for
@@ -105,6 +105,7 @@ def certified(
     n: int,
     max_corrupt: int = 0,
     mixture: bytes | None = None,
+    equal_owners: bool = False,
     smallest_owner: int = 0,
     levels: Levels = (),
 ) -> BitProcedure:
@@ -114,12 +115,14 @@ def certified(
     asks one threshold that `Search` allows, placed by the curve so far. There are eight rounds, or
     fewer where a small owner shall answer each.
 
-    With `mixture`, a public seed, what is certified is for owners in the shares of the first round.
+    With `mixture`, a public seed, what is certified is for owners in the shares of the first round,
+    or for these in equal shares with `equal_owners`.
     With `levels`, pairs of alpha and delta, every stage tests all of them.
     """
     promise: dict[str, Any] = {"alpha": alpha, "delta": delta, "levels": levels}
     if mixture is not None:
-        promise["drawn"] = (IID, PLANNED_MIXTURE)
+        equal = (IID_OWNERS, EQUAL_OWNERS)
+        promise["drawn"] = equal if equal_owners else (IID, PLANNED_MIXTURE)
     asked = Asked(variant="certified", channel=channel, n=n, max_corrupt=max_corrupt, **promise)
     rounds = rounds_for(smallest_owner)
     sizes = [int(n * share) for share in rounds.stages]
@@ -127,14 +130,14 @@ def certified(
         return asked.too_few()
     answers = Answers(channel, aim_for(asked.m0, channel, alpha=alpha, answers=sum(sizes)))
     first, arrived, start = yield from _narrowed(channel, answers, rounds)
-    planned = None if mixture is None else PlannedMixture.of(first, mixture)
+    planned = None if mixture is None else PlannedMixture.of(first, mixture, equal=equal_owners)
     search: Searching = (
         asked.level_search() if levels else asked.search(unequal=planned is not None)
     )
     rungs: list[Any] = []
     unit = math.sqrt(asked.m0 * (1 - asked.m0) / n) / float(channel.hit - channel.spill)
-    reason = None
-    for i, share in enumerate(rounds.stages):
+    reason = planned.too_few(asked, rounds) if planned else None
+    for i, share in enumerate(() if reason else rounds.stages):
         rest = sum(sizes[i + 1 :])
         stage = Ahead(sizes[i], rest, unit)
         q = place(answers, search, stage, channel=channel, alpha=alpha)
@@ -154,8 +157,10 @@ def certified(
         rungs.append(search.test(q, n=tally.answers[0], ones=tally.ones[0], rest=rest))
         if search.finished:
             break
+    drawn = f" of {sum(rung.n for rung in rungs)} trials" if planned else ""
     failed = (
-        f"no threshold passed: {len(rungs)} stages on {arrived} answers did not reach 1 - alpha"
+        f"no threshold passed: {len(rungs)} stages{drawn} on {arrived} answers did not reach "
+        "1 - alpha"
     )
     reason = (reason or failed) if search.certified >= 1 else None
     if isinstance(search, LevelSearch):
@@ -189,7 +194,7 @@ def of_plan(plan: Plan) -> BitProcedure:
     terms = BitTerms.of(plan.terms)
     own: dict[str, Any] = {}
     if terms.planned_mixture:
-        own["mixture"] = digest(plan.to_bytes())
+        own |= {"mixture": digest(plan.to_bytes()), "equal_owners": terms.equal_owners}
     if terms.smallest_owner:
         own["smallest_owner"] = terms.smallest_owner
     if terms.levels:

@@ -1,12 +1,15 @@
 """The promise of a card in words, and the interval that belongs to its threshold."""
 
 from confide.protocol.cards.card import Layer, named, strata_of, uncovered
-from confide.protocol.certificate import BAND, BY_OWNER, MARGINAL
+from confide.protocol.certificate import BAND, BY_OWNER, EQUAL_OWNERS, MARGINAL
 from confide.protocol.errors import BadInput
 from confide.protocol.scores.registry import find_score
 from confide.protocol.scores.regression import residual
 from confide.protocol.scores.risk import risk
 from confide.protocol.scores.task import CLASSIFICATION, TASKS, Task
+
+# What new records are like where every owner counts as much as any other.
+DRAWN = "those of an owner of the first round that is drawn at random, large or small"
 
 
 def promise(formal: Layer) -> str:
@@ -16,7 +19,8 @@ def promise(formal: Layer) -> str:
     contract, strata = formal["contract"], strata_of(formal)
     if strata is not None:
         return _of_each(formal, strata)
-    held = _held(formal, "the calibrated ones")
+    equal = EQUAL_OWNERS in formal.get("certificate", {}).get("assumptions", [])
+    held = _held(formal, DRAWN if equal else "the calibrated ones")
     if contract["kind"] == BAND and not task_of_card(formal).of_risk:
         return _at_levels(formal)
     if contract["kind"] != MARGINAL:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from confide.aggregator.procedures.bits import procedure as bits
 from confide.protocol.cards.page import card_article
 from confide.protocol.cards.verify.card import verify
 from confide.protocol.cards.words.in_words import in_words
-from confide.protocol.certificate import LocalCertificate
+from confide.protocol.certificate import EQUAL_OWNERS, IID, PLANNED_MIXTURE, LocalCertificate
 from confide.protocol.channels.bit import Bit
 from confide.protocol.channels.randomized_response import KaryRR
 from confide.protocol.exact.sampling import SeededEntropy
@@ -86,6 +87,9 @@ def test_owners_that_left_are_counted_and_warned_of(caplog: pytest.LogCaptureFix
         gone, certificate = recorded(2)
     assert gone.departure.share == pytest.approx(0.4, abs=0.05)
     assert "did not answer the latest" in str(gone.remark(certificate))
+    # A mixture that was planned has the owner all the same.
+    for words in (PLANNED_MIXTURE, EQUAL_OWNERS):
+        assert gone.remark(replace(certificate, assumptions=(IID, words))) is None
     assert "round 3: owners of" in caplog.text
     rows = gone.rows(certificate)
     assert [row["owner"] for row in rows] == ["1", "2"]

@@ -106,6 +106,7 @@ def test_campaigns_over_the_network_are_those_in_process(place: Place, tmp_path:
             **PARTS,
             "pairs": replace(PLAN, terms=PAIRS),
             "planned mixture": changed(PLAN, planned_mixture=True),
+            "equal owners": changed(PLAN, planned_mixture=True, equal_owners=True),
             "average of labels": changed(LABEL_PLAN, delta=0.0, **AVERAGE),
             "average of bits": changed(PLAN, delta=0.0, **AVERAGE),
             "band": changed(PLAN, variant="one-shot", **BAND_OF_BITS),

@@ -46,17 +46,19 @@ GOLDEN = {
         "00000000000008090a0b0c0d0e0f010000000000000018191a1b1c1d1e1f020000000000000028292a2b2c2d"
         "2e2f320b0a06000001000000120101"
     ),
+    "equal owners": "0a09636572746966696564110000000000001040199a9999999999b93f38016801",
 }
 
 
 def test_golden_bytes() -> None:
-    """Plan, query and answer of version 2 serialise to these bytes, on every machine and for
-    ever."""
+    """Plan, query, answer and a mixture of owners of version 2 serialise to these bytes, on every
+    machine and for ever."""
     made = {
         "plan": PLAN.to_bytes(),
         "digest": NAME,
         "query": write_query(QUERY, plan=NAME, round_=3),
         "answer": answer(bit_batch(3)),
+        "equal owners": changed(PLAN, planned_mixture=True, equal_owners=True).terms.to_bytes(),
     }
     assert {name: data.hex() for name, data in made.items()} == GOLDEN
 
@@ -89,6 +91,7 @@ def test_plans_come_back_as_they_were() -> None:
     "change",
     [
         {"variant": "quick"},
+        {"equal_owners": True},
         {"score": "x"},
         {"epsilon": 0.0},
         {"alpha": 1.0},

@@ -15,7 +15,7 @@ def test_what_a_campaign_asks_of_owners_and_classes_is_in_its_plan() -> None:
         joint=True,
         class_floor=7,
         owner_floor=300,
-        mixture="planned",
+        mixture="equal-owners",
         smallest_owner=150,
     )
     asked.check(["--joint", "--class-floor", "--owner-floor", "--mixture", "--smallest-owner"])
@@ -24,4 +24,6 @@ def test_what_a_campaign_asks_of_owners_and_classes_is_in_its_plan() -> None:
     each, of_labels = LabelTerms.of(owners), LabelTerms.of(classes)
     assert (each.joint, each.part_floor) == (True, 300)
     assert (of_labels.joint, of_labels.class_floor) == (True, 7)
-    assert (BitTerms.of(bits).planned_mixture, BitTerms.of(bits).smallest_owner) == (True, 150)
+    certified = BitTerms.of(bits)
+    assert (certified.planned_mixture, certified.equal_owners) == (True, True)
+    assert certified.smallest_owner == 150

@@ -14,22 +14,22 @@ from confide.protocol.methods.parts import BitTally, PartCounter
 LEAVES = 0.4
 
 
-def planned_coverage(q: float) -> float:
-    """The coverage of the planned mixture, in which the owner that leaves has its share."""
-    return LEAVES * q + (1 - LEAVES) * math.sqrt(q)
+def planned_coverage(q: float, share: float = LEAVES) -> float:
+    """The coverage of a mixture in which the owner that leaves has this share."""
+    return share * q + (1 - share) * math.sqrt(q)
 
 
 class Leaving:
-    """Answers of the two owners; the first leaves after so many rounds."""
+    """Answers of the two owners; the first, with its share, leaves after so many rounds."""
 
-    def __init__(self, n: int, *, rounds: int, seed: int) -> None:
-        self._n, self._rounds, self._asked = n, rounds, 0
+    def __init__(self, n: int, *, rounds: int, seed: int, share: float = LEAVES) -> None:
+        self._n, self._rounds, self._asked, self._share = n, rounds, 0, share
         self._rng = np.random.default_rng([seed, n, rounds])
         self.entropy = SeededEntropy("leaving", n, rounds, seed)
 
     def __call__(self, query: BitQuery) -> BitTally:
         size = round(self._n * query.stop) - round(self._n * query.start)
-        first = self._rng.random(size) < LEAVES
+        first = self._rng.random(size) < self._share
         if self._asked >= self._rounds:
             first = np.zeros(int((~first).sum()), dtype=np.bool_)
         self._asked += 1

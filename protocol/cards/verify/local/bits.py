@@ -12,7 +12,7 @@ from confide.protocol.cards.verify.counts import recompute
 from confide.protocol.cards.verify.findings import CLOSE, Finding, same
 from confide.protocol.cards.verify.local.rules import LocalRules, published_level, register
 from confide.protocol.cards.verify.local.stages import PARTS, STAGED, TOGETHER, planned_rests
-from confide.protocol.certificate import BAND, MARGINAL, PLANNED_MIXTURE
+from confide.protocol.certificate import BAND, MARGINAL, mixture_of
 
 ROUNDS = 10
 # Tails of at most this lie beyond the mean + 1, where a sum of unequal bits is bounded.
@@ -77,7 +77,7 @@ def _rungs(found: Layer, max_corrupt: int) -> Iterator[Finding]:
     rate = (1 - found["alpha"]) * (2 * keep - 1) + 1 - keep
     later = planned_rests(found)
     # Answers of a planned mixture are unequal, and their levels below 1 are at most 1/4.
-    unequal = PLANNED_MIXTURE in found["assumptions"]
+    unequal = mixture_of(found["assumptions"]) is not None
     delta = min(found["delta"], MOST_UNEQUAL) if unequal else found["delta"]
     certified, stage = 1.0, -1
     # Levels of the thresholds asked and not certified. Each is also that of all thresholds up to

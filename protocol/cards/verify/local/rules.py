@@ -14,13 +14,15 @@ from confide.protocol.cards.verify.local.strata import stratified
 from confide.protocol.cards.verify.released import decided, released_flags, released_score
 from confide.protocol.certificate import (
     DROPOUTS,
+    EQUAL_OWNERS,
     IID,
+    IID_OWNERS,
     IID_PARTS,
     LIARS,
     LIARS_IN_ORDER,
     MIXTURE,
     PAC,
-    PLANNED_MIXTURE,
+    mixture_of,
 )
 from confide.protocol.errors import BadInput
 
@@ -110,7 +112,7 @@ def local(formal: Layer) -> Iterator[Finding]:
         )
     # Who tests owners one by one, or keeps to their mixture, knows who sent what: no shuffler can
     # hide it.
-    told = "strata" in found or PLANNED_MIXTURE in found["assumptions"]
+    told = "strata" in found or mixture_of(found["assumptions"]) is not None
     yield from shuffled(formal, hidden=rules.shuffled and not told)
 
 
@@ -135,8 +137,8 @@ def _form(formal: Layer) -> Iterator[Finding]:
     # Owners and groups have reports of their own, so how they are mixed does not matter. How owners
     # are mixed within a group does.
     apart = {"owner": [IID_PARTS], "group": [IID_PARTS, MIXTURE]}
-    planned = variant in rules.by_stage and PLANNED_MIXTURE in found["assumptions"]
-    pooled = [IID, PLANNED_MIXTURE if planned else MIXTURE]
+    planned = mixture_of(found["assumptions"]) if variant in rules.by_stage else None
+    pooled = [IID_OWNERS if planned == EQUAL_OWNERS else IID, planned or MIXTURE]
     drawn = apart.get(rules.strata.get(variant, ""), pooled)
     yield same("certificate/assumptions", found["assumptions"], [*drawn, DROPOUTS, *liars])
     counted = [rung["n"] for rung in found["rungs"] if "n" in rung]

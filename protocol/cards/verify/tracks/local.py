@@ -9,7 +9,7 @@ from confide.protocol.cards.verify.local.covered import left_out
 from confide.protocol.cards.verify.local.pairs import NOTHING_LOWER
 from confide.protocol.cards.verify.local.rules import RULES, local
 from confide.protocol.cards.verify.tracks.base import CONTRIBUTORS, TrackRules, register
-from confide.protocol.certificate import PLANNED_MIXTURE
+from confide.protocol.certificate import EQUAL_OWNERS, PLANNED_MIXTURE, mixture_of
 from confide.protocol.methods.base import LOCAL
 from confide.protocol.methods.local import LocalTerms
 from confide.protocol.plan import Plan
@@ -26,8 +26,9 @@ def _compared(card: Card, plan: Plan) -> Iterator[Finding]:
     yield from left_out(card, plan)
     smallest = found.get("smallest_owner", 0)
     yield same("certificate/smallest_owner", smallest, terms.smallest_owner)
-    planned = PLANNED_MIXTURE in found["assumptions"]
-    yield same("certificate/mixture", planned, terms.planned_mixture)
+    shares = EQUAL_OWNERS if terms.equal_owners else PLANNED_MIXTURE
+    planned = shares if terms.planned_mixture else None
+    yield same("certificate/mixture", mixture_of(found["assumptions"]), planned)
     levels = [(one["alpha"], one["delta"]) for one in found.get("levels", [])]
     yield same("certificate/levels", levels, [*terms.levels])
     yield same("contract/kind", card.formal["contract"]["kind"], terms.guarantee)
@@ -75,7 +76,7 @@ def _by_round(formal: Layer, found: Layer, plan: Plan) -> Iterator[Finding]:
     if tested and certificate["variant"] in RULES[certificate["method"]].by_stage:
         stages = came[-len(tested) :]
         fits = stages == tested
-        if PLANNED_MIXTURE in certificate["assumptions"]:
+        if mixture_of(certificate["assumptions"]):
             # Some of the answers are tested; of a last round that an owner left, none may be.
             fits = _drawn(tested, stages) or _drawn(tested, came[-len(tested) - 1 : -1])
         yield Finding(f"{place}/stages", fits, f"{tested} were tested")
