@@ -208,7 +208,7 @@ def split(
         ledger.close()
         parts[0].append(mine.at(taking))
         parts[1].append(mine.at(np.setdiff1d(np.arange(len(mine)), taking)))
-    return Split(_together(parts[0]), _together(parts[1]), test)
+    return Split(together(parts[0]), together(parts[1]), test)
 
 
 def gradient_lines(log: str) -> set[str]:
@@ -216,7 +216,8 @@ def gradient_lines(log: str) -> set[str]:
     return {line[line.index(SAID) :] for line in log.splitlines() if SAID in line}
 
 
-def _together(parts: list[Records]) -> Records:
+def together(parts: list[Records]) -> Records:
+    """All records of the parts."""
     return Records(
         np.concatenate([one.features for one in parts]),
         np.concatenate([one.labels for one in parts]),

@@ -27,6 +27,7 @@ from benchmarks.federations.chain_commands import (
     calibration_settings,
     say,
     shared_settings,
+    together,
     training_terms,
 )
 from benchmarks.federations.chain_comparison import (
@@ -184,11 +185,8 @@ def repetitions(ran: Ran, *, owners: int) -> dict[str, Again]:
     """Every calibration of a chain, repeated in process with its model."""
     split = ran.split
     trained = Measured.of(ran.model, split.train)
-    rest = [Measured.of(ran.model, part) for part in (split.calibrate, split.test)]
-    others = Measured(
-        np.concatenate([part.probs for part in rest]),
-        np.concatenate([part.labels for part in rest]),
-    )
+    # None are left for calibration where all records train.
+    others = Measured.of(ran.model, together([split.calibrate, split.test]))
     return {
         name: again(
             Plan.from_bytes(bytes.fromhex(card.formal["plan"])),

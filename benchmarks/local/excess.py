@@ -1,16 +1,17 @@
 """Certified bits: how often they cover too little, and by how much they cover too much.
 
 Run with the project's environment: `python benchmarks/local/excess.py [--campaigns 200] [--only
-violations|excess|rounds] [--variant certified|one-shot] [--json FILE]`. Campaigns are seeded and
-drawn at the level of tallies, from the curves of `tests/support/truth/bit_tallies.py` and the
+violations|excess|slope|rounds] [--variant certified|one-shot] [--json FILE]`. Campaigns are seeded
+and drawn at the level of tallies, from the curves of `tests/support/truth/bit_tallies.py` and the
 scores of two real classifiers; alpha = delta = 0.1.
 
 Violations stand with Clopper-Pearson limits, each wrong with probability 1e-5; a lower limit above
 delta ends the script with status 1. Excess is mean coverage above the target in units of sigma /
 sqrt(n), sigma the standard deviation of a debiased bit at the target. In these units no eps-LDP
 method can go below 1.33; the column beside is a single test of all records at a threshold placed
-with the curve known, which fails into the trivial threshold. `rounds` is the excess where rounds
-are made for small owners.
+with the curve known, which fails into the trivial threshold. `slope` is the excess on uniform
+scores if the procedure is told how steep the curve is, and `rounds` where rounds are made for small
+owners.
 """
 
 import argparse
@@ -19,6 +20,7 @@ import math
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from scipy.special import ndtr
@@ -28,6 +30,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.local.local_methods import bit_populations
 from benchmarks.markdown import grouped, table
+from confide.aggregator.procedures.bits import curve as fitted
 from confide.aggregator.procedures.bits import procedure as bits
 from confide.protocol.channels.bit import Bit
 from confide.protocol.methods.bit_rounds import SCHEDULES
@@ -145,6 +148,22 @@ def excess_lines(rows: list[Row]) -> str:
     return table([*headings, "trivial: ours, that test, least of any placement"], lines)
 
 
+def mean_of(rows: list[Row]) -> str:
+    """The mean excess over the cells with n >= 50,000, with its standard error."""
+    many = [row for row in rows if row["n"] >= 50_000]
+    error = math.hypot(*(row["error"] for row in many)) / len(many)
+    return f"{np.mean([row['excess'] for row in many]):.2f} ± {error:.2f}"
+
+
+def told_slope(campaigns: int) -> list[Row]:
+    """The excess on uniform scores, which are exactly logistic, if their slope is known."""
+    cells = [(n, epsilon) for n, epsilon in EXCESS if n >= 50_000]
+    with patch.multiple(fitted, _SLOPE=1.0, _SLOPE_PRECISION=1e4, _CAUTION=0.0):
+        return run(
+            {"uniform": POPULATIONS["uniform"]}, cells, variant="certified", campaigns=campaigns
+        )
+
+
 def rounds_lines(rows: list[Row]) -> str:
     """A line for each population: the excess by the smallest owner that rounds are made for."""
     lines = [
@@ -163,7 +182,9 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--campaigns", type=int, default=200, help="campaigns a cell")
-    parser.add_argument("--only", choices=["violations", "excess", "rounds"], help="one table")
+    parser.add_argument(
+        "--only", choices=["violations", "excess", "slope", "rounds"], help="one table"
+    )
     parser.add_argument("--variant", choices=["certified", "one-shot"], default="certified")
     parser.add_argument("--json", type=Path, help="write the rows to this file")
     given = parser.parse_args()
@@ -177,8 +198,11 @@ def main() -> int:
     if given.only in (None, "excess"):
         rows["excess"] = run(excess_curves(), EXCESS, **asked)
         print(excess_lines(rows["excess"]))
-        many = [row["excess"] for row in rows["excess"] if row["n"] >= 50_000]
-        print(f"\nmean excess at n >= 50,000: {np.mean(many):.2f}")
+        print(f"\nmean excess at n >= 50,000: {mean_of(rows['excess'])}")
+    if given.only in (None, "slope") and given.variant == "certified":
+        rows["slope"] = told_slope(given.campaigns)
+        print("\n" + excess_lines(rows["slope"]))
+        print(f"\nmean excess at n >= 50,000, slope told: {mean_of(rows['slope'])}")
     if given.only in (None, "rounds") and given.variant == "certified":
         curves = {name: POPULATIONS[name] for name in ("uniform", "heavy tail", "five classes")}
         rows["rounds"] = [

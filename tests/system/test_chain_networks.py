@@ -98,14 +98,15 @@ def _taken_to_a_card(operator: Operator, owner: Owner, server: Running) -> str:
 
 def test_a_head_is_trained_and_calibrated_by_labels(place: Place, tmp_path: Path) -> None:
     """The owner lists the backbone and fetches it from the aggregator. The model holds both; the
-    owner lists it, because its probabilities leave, and answers with noised labels."""
+    owner lists it, because its probabilities leave, and answers with noised labels. The operator
+    sees a noised error rate of every round."""
     backbone = tmp_path / "backbone.onnx"
     backbone.write_bytes(BACKBONE.data)
     text = _chain_file(
         "head",
         calibration="labels:certified",
         features=INPUTS,
-        more=f"backbone = {json.dumps(str(backbone))}",
+        more=f"backbone = {json.dumps(str(backbone))}\nloss-share = 0.2",
     )
     server, operator = place.serve(), Operator(place, tmp_path, text)
     policy = {
@@ -115,6 +116,9 @@ def test_a_head_is_trained_and_calibrated_by_labels(place: Place, tmp_path: Path
     }
     owner = Owner(tmp_path / "owner", place, *people(RECORDS, 1), policy)
     assert _taken_to_a_card(operator, owner, server) != BACKBONE.digest.hex()
+    assert "2 of 2 rounds done; round 2 began with" in spaced(operator.log.read_text())
+    card = read_card(operator.out / "labels-certified.card.json")
+    assert 0.7 < card.formal["chain"]["epsilon_loss"] <= 0.8
 
 
 def test_a_factory_is_taken_to_a_card(place: Place, tmp_path: Path, package: Path) -> None:

@@ -127,7 +127,7 @@ def sets_target(table: str, epsilon: float) -> Target:
         name=f"scp-table-{table.lower()}",
         of=f"SCP Table {table}",
         shows=f"five made-up classes, epsilon {epsilon:g}: coverage and set size by n",
-        takes="20 min",
+        takes="6 min",
         trials=3,
         trained=True,
         run=partial(sets, epsilon=epsilon),
