@@ -27,6 +27,7 @@ from confide.protocol.scores.base import Score
 from confide.protocol.simulated.settings import ALWAYS
 from confide.simulation.arrays.calibration_settings import CalibrationSettings
 from confide.simulation.arrays.records import ArrayRecords, draw_order, read_records, with_groups
+from confide.simulation.arrays.rounds import CountedRounds
 from confide.simulation.arrays.users import USERS
 from confide.simulation.driver import (
     CountingOwner,
@@ -275,19 +276,22 @@ def _run(
     def draw(mechanism: Any, counts: Any, rank: Any) -> Any:
         return mechanism.release(counts, rank, entropy)
 
-    recorded = RecordedTallies(plan, lambda query, _: users(query))
+    counted = CountedRounds(users, plan.expected_records)
+    recorded = RecordedTallies(plan, counted)
     certificate: Certificate = run_procedure(plan_procedure(plan, draw), recorded)
     crowd = min(filter(None, recorded.crowds), default=0)
     if not certificate.n:
         # So few records certify nothing whatever they say, and were not asked.
         seen = replace(certificate, randomness=randomness(entropy))
         return Outcome(seen, received={}, contributors=0, largest=0), crowd, ()
+    sizes, rounds = counted.told(recorded, certificate)
     outcome = conclude(
         plan,
         certificate,
         received={"OK": 1},
         seeded=entropy is not os_entropy,
-        sizes=recorded.sizes or recorded.owners.sizes or [certificate.n],
+        sizes=sizes,
         owners=recorded.owners,
+        rounds=rounds,
     )
     return outcome, crowd, tuple(key.decode() for key in outcome.senders)

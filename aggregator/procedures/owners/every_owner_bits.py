@@ -67,6 +67,7 @@ def for_every_part(
     """Certify the threshold that the answers of every part certify; delta is not divided.
 
     How many answers a part will give is taken from the rounds of search, whose shares are known.
+    One round whose reports are not kept apart ends it with no part, as if none kept any apart.
     """
     asked = Asked(
         variant=variant,
@@ -77,6 +78,7 @@ def for_every_part(
         max_corrupt=max_corrupt,
     )
     arrived, owners = yield from _searched(asked, division)
+    wanted = Wanted(variant=variant, delta=delta, floor=part_floor, division=division)
     tested = {key: one for key, one in owners.items() if one.planned >= part_floor}
     start, nobody = sum(SEARCH_SHARES), [0] * len(SEARCH_SHARES)
     for i, share in enumerate(STAGE_SHARES):
@@ -86,12 +88,14 @@ def for_every_part(
         stop = start + share if i + 1 < len(STAGE_SHARES) else 1.0
         tally = yield BitQuery(channel, start, stop, (q,), division=division)
         start, arrived = stop, arrived + tally.answers[0]
+        if _of_nobody(tally):
+            owners = {}
+            break
         for key in tally.keys:
             owners.setdefault(key, part_search(asked, nobody))
         nobody = [*nobody, 0]
         for key, one in owners.items():
             take(one, tally.of(key), threshold=q, stage=i)
-    wanted = Wanted(variant=variant, delta=delta, floor=part_floor, division=division)
     parts = [
         stratum(name, owners.get(key) or part_search(asked, nobody), wanted)
         for name, key in division.named(owners)
@@ -138,7 +142,15 @@ def _searched(
 
 
 def _keys(seen: list[tuple[tuple[float, ...], BitTally]]) -> set[bytes]:
+    """The parts that answered so far; none if reports of a round are not kept apart."""
+    if any(_of_nobody(tally) for _, tally in seen):
+        return set()
     return {key for _, tally in seen for key in tally.keys}
+
+
+def _of_nobody(tally: BitTally) -> bool:
+    """Whether reports came and no part of them is known, as where there are too many owners."""
+    return tally.size > 0 and not tally.keys
 
 
 def _highest(tested: Mapping[bytes, PartSearch], stage: int, asked: Asked) -> float | None:

@@ -32,7 +32,7 @@ def left_reason(number: int, share: float, came: int) -> str:
     """Why nothing more can be certified for the planned mixture; owners have numbers from 1."""
     if not number:
         return (
-            "the search tells no owners apart, whose mixture is planned: nobody answered it, "
+            "a round tells no owners apart, whose mixture is planned: nobody answered it, "
             f"reports do not say whose they are, or there are more than {MOST_PARTS:,} owners"
         )
     left = f"answered {came} reports of a stage" if came else "left"
@@ -130,9 +130,9 @@ class PlannedMixture:
     def missing(self, tally: BitTally) -> tuple[int, float, int]:
         """The number of the owner that lacks most, its share of the plan, and how many came.
 
-        0 if the plan has no owner.
+        0 if the plan has no owner, or the tally does not keep apart whose reports came.
         """
-        if not self.counts:
+        if not self.counts or (tally.size and not tally.keys):
             return 0, 0.0, 0
         came = self._came(tally)
         lacks = self.shares - came / max(came.sum(), 1.0)

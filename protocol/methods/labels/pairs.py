@@ -57,6 +57,10 @@ class PairTally(Tally):
                 f"{len(self.parts)} parts of {len(self.reports)} reports; accepted is one each"
             )
 
+    @property
+    def size(self) -> int:
+        return len(self.reports)
+
 
 @dataclass(frozen=True)
 class PairQuery(Query):

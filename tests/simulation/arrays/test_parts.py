@@ -6,8 +6,13 @@ import numpy as np
 import pytest
 
 import confide
+from confide.aggregator.procedures.owners.every_owner_bits import SEARCH_SHARES, STAGE_SHARES
 from confide.protocol.cards.card import parse_card
+from confide.protocol.exact.sampling import SeededEntropy
+from confide.protocol.methods import parts
 from confide.protocol.methods.owner_terms import GROUP_VARIANTS, OWNER_VARIANTS
+from confide.simulation.arrays.calibrate import calibrate_in_order
+from confide.simulation.arrays.records import read_records
 from tests.support.cards.calibrated import calibrated
 from tests.support.cards.cards import KEY, broken
 from tests.support.truth.known import label_population
@@ -53,6 +58,34 @@ def test_a_promise_for_parts_ends_in_a_card_that_verifies(name: str) -> None:
         assert strata[0].reason is not None
         assert strata[0].reason.startswith("too few reports")
         assert [part.covered for part in strata] == [False, True, True, True]
+
+
+@pytest.mark.parametrize("mixture", [{}, {"mixture": "planned"}], ids=["owners", "mixture"])
+@pytest.mark.parametrize("crowded", range(5))
+def test_too_many_owners_of_one_round_end_in_a_card_that_verifies(
+    crowded: int, mixture: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its tally keeps none of them apart, so no owner is covered, and no planned mixture known."""
+    monkeypatch.setattr(parts, "MOST_PARTS", 4)
+    method = "bits:certified" if mixture else "bits:for-every-owner"
+    settings = mixture or {"owner_floor": 100}
+    asked = np.cumsum([0, *SEARCH_SHARES, *STAGE_SHARES])[crowded : crowded + 2]
+    place = (np.arange(N) + 0.5) / N
+    many = (asked[0] < place) & (place < asked[1])
+    owners = np.where(many, np.arange(N) % 5, np.arange(N) % 4).astype(str)
+    made = calibrate_in_order(
+        read_records(PROBS, LABELS, "hps"),
+        SeededEntropy(5),
+        method=method,
+        epsilon=8.0,
+        owners=owners,
+        **settings,
+    )
+    assert broken(parse_card(made.card(KEY).to_json())) == []
+    if not mixture:
+        assert [(one.name, one.covered) for one in made.certificate.strata] == [("all", False)]
+    elif made.certificate.trivial:
+        assert "tells no owners apart" in str(made.certificate.reason)
 
 
 @pytest.mark.parametrize("name", PARTS)
