@@ -25,7 +25,12 @@ def contributors(card: Card, plan: Plan) -> Iterator[Finding]:
     yield same(f"{place}/minimum_owners", found["minimum_owners"], least)
     yield Finding(f"{place}/owners", owners >= least, f"at least {least} by the plan")
     yield from rules.counted(formal, found)
-    if found.get("rounds") is not None:
+    if found.get("rounds") is None:
+        # A shuffler signs rounds of its own; a campaign that asks nobody has none.
+        shuffled = formal.get("shuffle", {}).get("rounds")
+        due = rules.by_round is not None and not shuffled and of > 0
+        yield Finding(f"{place}/rounds", not due, "a campaign of rounds says what each received")
+    else:
         yield Finding(
             f"{place}/rounds", rules.by_round is not None, "given for campaigns of rounds only"
         )

@@ -73,6 +73,12 @@ def test_who_contributed_is_held_to_the_plan_and_to_n(track: str, tracks: dict[s
         clauses = [clause for clause in found if clause.startswith("provenance/contributors/")]
         assert clauses, (name, value)
     assert broken(silent(card)) == ["provenance/contributors"]
+    # Nor does a card of rounds leave them all out, with what they are compared with.
+    unsaid = {name: value for name, value in honest.items() if name != "rounds"}
+    told = card.provenance | {"contributors": unsaid}
+    rounds = ["provenance/contributors/rounds"] if "rounds" in honest else []
+    assert broken(replace(card, provenance=told).sign(KEY)) == rounds
+    assert bool(rounds) == (track not in ("trusted", "owner-noised"))
 
 
 def test_a_card_below_its_floor_fails(tracks: dict[str, Card]) -> None:

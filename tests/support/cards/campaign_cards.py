@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from confide.aggregator.campaigns.driver import Outcome
+from confide.aggregator.campaigns.driver import Outcome, RecordedTallies, run_procedure
 from confide.aggregator.cards.issue import campaign_card
 from confide.aggregator.procedures.registry import plan_procedure
 from confide.protocol.cards.card import Card
@@ -19,6 +19,7 @@ from confide.protocol.methods.parts import BitTally
 from confide.protocol.plan import Plan
 from confide.protocol.scores.registry import find_label_score
 from confide.protocol.scores.scoring import all_scores
+from confide.simulation.arrays.rounds import CountedRounds
 from tests.support.cards.cards import KEY
 from tests.support.cards.central import drive
 from tests.support.owners.owners import NOW, central
@@ -78,9 +79,12 @@ def reported(plan: Plan, rng: np.random.Generator, *, n: int) -> Outcome:
         ]
         return BitTally(tuple(len(part) for part in parts), tuple(ones))
 
-    certificate = drive(plan_procedure(plan, lambda *_: pytest.fail("nothing is drawn")), answer)
-    found = replace(certificate, randomness=OPERATING_SYSTEM)
-    return Outcome(found, {"OK": 1}, min(found.n, 1), found.n)
+    made = plan_procedure(plan, lambda *_: pytest.fail("nothing is drawn"))
+    counted = CountedRounds(answer, plan.expected_records)
+    recorded = RecordedTallies(plan, counted)
+    found = replace(run_procedure(made, recorded), randomness=OPERATING_SYSTEM)
+    rounds = counted.told(recorded, found)[1]
+    return Outcome(found, {"OK": 1}, min(found.n, 1), found.n, rounds=rounds)
 
 
 def issued(plan: Plan, outcome: Outcome) -> Card:

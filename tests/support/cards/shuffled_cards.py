@@ -28,7 +28,9 @@ def handed_over(plan: Plan, opened: Sequence[int], *, unopened: Sequence[int] = 
         said = Handover(digest(plan.to_bytes()), number, count + more, bytes(32), 4, max(opened))
         rounds.append(ShuffledRound(said, said.sign(SHUFFLER).signature, count))
     last = rounds[-1].handover
-    return replace(found, contributors=last.owners, largest=last.largest, shuffled=tuple(rounds))
+    signed = {"contributors": last.owners, "largest": last.largest, "shuffled": tuple(rounds)}
+    # What its own rounds received is not known of each owner, and not said.
+    return replace(found, **signed, rounds=())
 
 
 def shuffled_card(
