@@ -76,7 +76,7 @@ class RecordedTallies:
         self._plan, self._tallies = plan, tallies
         self.crowds: list[int] = []
         self.sizes: list[int] = []
-        self.owners = OwnerRecord(plan.expected_records)
+        self.owners = OwnerRecord(plan)
 
     def __call__(self, query: Query, round_: int) -> Tally:
         tally = self._tallies(query, round_)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from confide.protocol.certificate import BY_OWNER, Certificate, LocalCertificate, mixture_of
 from confide.protocol.methods.base import Query, Tally
 from confide.protocol.methods.parts import PartedTally, kept_apart
+from confide.protocol.plan import Plan
 
 log = logging.getLogger(__name__)
 
@@ -77,14 +78,16 @@ class Departure:
         return "; ".join(said)
 
 
-def absent(came: int, *, records: int, share: float) -> float:
+def absent(came: int, *, plan: Plan, share: float) -> float:
     """The share of the reports expected of a slice that did not come; 0 where it may be chance.
 
-    A record is in a slice with the probability that is the slice's share of the records.
+    A record is in a slice with the probability that is the slice's share of the plan's records, of
+    which the plan in turn may have a share of all.
     """
-    expected = records * share
+    expected = plan.expected_records * share
     short = expected - came
-    chance = CHANCE * math.sqrt(expected * (1 - share))
+    low, high = plan.share or (0.0, 1.0)
+    chance = CHANCE * math.sqrt(expected * (1 - share * (high - low)))
     return short / expected if short > chance else 0.0
 
 
@@ -100,10 +103,10 @@ class _Round(NamedTuple):
 class OwnerRecord:
     """The reports of every owner in the rounds so far, and what these say where it is kept.
 
-    `expected` are the records that the plan expects in all, if it says so.
+    `plan` says which records are expected.
     """
 
-    expected: int = 0
+    plan: Plan | None = None
     rounds: list[_Round] = field(default_factory=list)
 
     def add(self, query: Query, tally: Tally) -> None:
@@ -136,7 +139,9 @@ class OwnerRecord:
         asked, first, last = self.rounds[0].query, self.rounds[0].reports, self.rounds[-1].reports
         left = sum(count for key, count in first.items() if not last.get(key))
         came = sum(first.values())
-        never = absent(came, records=self.expected, share=float(asked.stop - asked.start))
+        never = 0.0
+        if self.plan is not None:
+            never = absent(came, plan=self.plan, share=float(asked.stop - asked.start))
         return Departure(left / max(came, 1), never)
 
     def rows(self, certificate: Certificate) -> list[Row]:

@@ -112,10 +112,9 @@ def departure(store: Store, one: views.Overview) -> Departure | None:
     left = left_since_first(store.engine, one.id)
     if left is None:
         return None
-    first, records = views.rounds(store.engine, one)[0], one.plan.expected_records
-    return Departure(
-        left, absent(first.reports, records=records, share=min(1.0, first.expected / records))
-    )
+    first = views.rounds(store.engine, one)[0]
+    share = min(1.0, first.expected / one.plan.expected_records)
+    return Departure(left, absent(first.reports, plan=one.plan, share=share))
 
 
 def _tallies(

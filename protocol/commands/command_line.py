@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.models import ArgumentInfo
 
+from confide.protocol.commands.terminal import clear_errors
 from confide.protocol.version import CODE_VERSION
 
 NO_PLACES: Mapping[str, str] = MappingProxyType({})
@@ -107,7 +108,9 @@ class _Group(TyperGroup):
 def _load(place: str, name: str) -> click.Command:
     """Import the command, or the group of commands, at `module:attribute`."""
     module, _, attribute = place.partition(":")
-    found = getattr(import_module(module), attribute)
+    # Typer would end a command that is interrupted here without a word.
+    with clear_errors():
+        found = getattr(import_module(module), attribute)
     if not isinstance(found, typer.Typer):
         alone = CommandLine(None)
         alone.command(name)(found)

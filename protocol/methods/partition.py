@@ -89,7 +89,8 @@ class _ByOwner(Division):
     by = BY_OWNER
 
     def __call__(self, batch: Batch) -> Divided:
-        return Divided((batch.sender,), np.zeros(len(batch), dtype=np.int64))
+        # A sender without a report is nobody's part: cards count owners by their reports.
+        return Divided((batch.sender,) if len(batch) else (), np.zeros(len(batch), dtype=np.int64))
 
     def divided(self, names: NDArray[Any]) -> Divided:
         known, places = np.unique(names, return_inverse=True)

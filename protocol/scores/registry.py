@@ -51,7 +51,7 @@ def scores_of(task: Task) -> str:
     """Name the scores of a task as they are asked for, in messages."""
     every: list[Score | type[Score]] = [*SCORES.values(), *_SEVERAL.values()]
     every += _UNLABELLED.values()
-    return ", ".join(f"{score.name}{score.needs}" for score in every if score.task is task)
+    return ", ".join(f"{score.name}{score.needs}" for score in every if score.task == task)
 
 
 def find_label_score(text: str) -> LabelScore:

@@ -7,12 +7,14 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 from textwrap import indent
+from types import ModuleType
 
 import numpy as np
 import pytest
 
 from confide.aggregator.campaigns.measurements import Measurements
 from confide.aggregator.campaigns.summary import as_text
+from confide.protocol.commands import command_line
 from confide.protocol.commands import terminal as terminal_module
 from confide.protocol.version import CODE_VERSION
 from confide.simulation.defaults import run_defaults
@@ -114,15 +116,17 @@ def test_a_missing_extra_is_named(
     assert f"confide[{extra}]" in run.stderr
 
 
+@pytest.mark.parametrize("loads", [terminal_module, command_line])
 def test_ctrl_c_while_packages_are_loaded_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    loads: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """That takes seconds on a busy machine, in which nothing has begun."""
+    """Those of the command line, and those of a command, which take seconds on a busy machine."""
 
     def pressed(_: str) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(terminal_module, "import_module", pressed)
+    monkeypatch.setattr(loads, "import_module", pressed)
+    monkeypatch.setattr(sys, "argv", ["confide-aggregator", "serve"])
     with pytest.raises(SystemExit, match="130"):
         main_of("aggregator")()
     assert capsys.readouterr().err == "interrupted\n"

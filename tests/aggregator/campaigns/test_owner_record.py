@@ -110,10 +110,15 @@ PLANS = {
 
 def test_what_chance_leaves_out_of_a_slice_is_no_absence() -> None:
     """Of a slice of 300 expected, 250 may come although everybody is there; of all records not."""
-    assert absent(250, records=6_000, share=0.05) == 0
-    assert absent(200, records=6_000, share=0.05) == pytest.approx(1 / 3)
-    assert absent(5_000, records=6_000, share=1.0) == pytest.approx(1 / 6)
-    assert absent(7_000, records=6_000, share=1.0) == absent(1, records=0, share=1.0) == 0
+    plan = changed(PLAN, expected_records=6_000)
+    assert absent(250, plan=plan, share=0.05) == 0
+    assert absent(200, plan=plan, share=0.05) == pytest.approx(1 / 3)
+    assert absent(5_000, plan=plan, share=1.0) == pytest.approx(1 / 6)
+    assert absent(7_000, plan=plan, share=1.0) == 0
+    # Of a chain 2,700 of 6,000 records are expected to calibrate, give or take 39.
+    chained = changed(PLAN, expected_records=2_700, share=(0.0, 0.45))
+    assert absent(2_560, plan=chained, share=1.0) == 0
+    assert absent(2_500, plan=chained, share=1.0) == pytest.approx(2 / 27)
 
 
 @pytest.mark.parametrize(("expected", "warned"), [(6_000, False), (10_000, True)])

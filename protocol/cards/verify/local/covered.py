@@ -24,8 +24,10 @@ def left_out(card: Card, plan: Plan) -> Iterator[Finding]:
     together = strata["by"] == BY_OWNER and named == ["all"]
     expected = [*plan.terms.groups]
     if strata["by"] == BY_OWNER:
-        counted = card.provenance["contributors"]["owners"]
-        expected = [str(number) for number in range(1, counted + 1)]
+        expected = [str(number) for number in range(1, len(named) + 1)]
+        if not together:
+            counted = card.provenance["contributors"]["owners"]
+            yield same("certificate/strata/parts", len(named), counted)
     yield same("certificate/strata/names", named, ["all"] if together else expected)
     floor = LocalTerms.of(plan.terms).part_floor
     for i, part in enumerate(strata["parts"]):

@@ -10,7 +10,7 @@ from confide.protocol.cards.verify.local.rules import LocalRules, register
 from confide.protocol.channels.registry import label_channels
 
 MOST_STAGES = 5
-# Below the lowest threshold that any stage asks.
+# A label certified so low is not asked on: nothing that matters is below.
 NOTHING_LOWER = 1e-7
 
 

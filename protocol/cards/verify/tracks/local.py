@@ -82,8 +82,9 @@ def _by_round(formal: Layer, found: Layer, plan: Plan) -> Iterator[Finding]:
         yield Finding(f"{place}/stages", fits, f"{tested} were tested")
     most = max((len(part["rungs"]) for part in parts), default=0)
     if searched and most:
-        # Labels that could certify nothing lower are not asked on.
-        stages = came[searched:]
+        # Labels that could certify nothing lower are not asked on, and a stage that nobody answered
+        # tests nothing.
+        stages = [count for count in came[searched:] if count]
         fits = len(stages) == most or min(part["threshold"] for part in parts) < NOTHING_LOWER
         yield Finding(f"{place}/stages", fits, f"{most} of {len(stages)} stages were tested")
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from confide.protocol.cards.card import Card, parse_card
+from confide.protocol.cards.verify.card import verify
 from confide.protocol.errors import BadInput
 from confide.protocol.methods.labels.pairs import PairTerms
 from tests.support.cards.campaign_cards import forged
@@ -61,7 +62,17 @@ def test_an_owner_is_not_left_off_the_card(cards: dict[str, Card], method: str) 
     gone = broken(forged(card, *told(rest)), key=PUBLIC)
     assert "certificate/strata/n" in gone
     rest[0]["n"] += parts(card)[high]["n"]
-    assert "certificate/strata/names" in broken(forged(card, *told(rest)), key=PUBLIC)
+    assert "certificate/strata/parts" in broken(forged(card, *told(rest)), key=PUBLIC)
+
+
+def test_a_card_of_a_thousand_million_owners_is_refused_at_once(cards: dict[str, Card]) -> None:
+    """Their names are not written down to be compared."""
+    card = cards["labels owners"]
+    contributors = card.provenance["contributors"] | {"owners": 10**9}
+    lie = replace(card, provenance=card.provenance | {"contributors": contributors}).sign(KEY)
+    (found,) = [one for one in verify(lie, key=PUBLIC) if one.clause == "certificate/strata/parts"]
+    assert not found.holds
+    assert len(found.detail) < 100
 
 
 @pytest.mark.parametrize("kind", ["bits owners", "bits:for-every-group"])
