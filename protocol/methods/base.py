@@ -64,11 +64,6 @@ class Tally:
 
     senders: Mapping[bytes, int] = MappingProxyType({})
 
-    @property
-    def size(self) -> int:
-        """The number of reports; 0 of tallies that count records as a whole."""
-        return 0
-
     def crowd(self) -> int:
         """Return the number of reports that a shuffler could hide among each other; 0: none."""
         return 0

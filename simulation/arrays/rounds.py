@@ -22,7 +22,8 @@ class CountedRounds:
         found = kept_apart(tally) if query.kept_apart == BY_OWNER else None
         expected = round(self._records * (query.stop - query.start))
         owners = 0 if found is None else len(found.keys)
-        self._rounds.append(RoundCounts(expected, tally.size, owners))
+        # Tallies of records that owners count as a whole have no reports, and no rounds on cards.
+        self._rounds.append(RoundCounts(expected, getattr(tally, "size", 0), owners))
         return tally
 
     def told(

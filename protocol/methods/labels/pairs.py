@@ -59,6 +59,7 @@ class PairTally(Tally):
 
     @property
     def size(self) -> int:
+        """The number of reports."""
         return len(self.reports)
 
 
