@@ -144,8 +144,10 @@ def test_every_label_is_decided_again(max_corrupt: int) -> None:
 
 
 def wrong(found: LocalCertificate, rungs: Any, threshold: float, lies: int = 0) -> list[str]:
-    """What the verifier finds wrong with the evidence of one label."""
+    """What the verifier finds wrong with the evidence of one label, as if there were no other."""
+    stages = [dict(asdict(rung)) for rung in rungs]
     layer = {
+        "strata": {"parts": [{"rungs": stages}]},
         "planned": None,
         "slack": None,
         "level": found.level,
@@ -153,7 +155,7 @@ def wrong(found: LocalCertificate, rungs: Any, threshold: float, lies: int = 0) 
         "delta": found.delta,
         "n": found.n,
         "threshold": threshold,
-        "rungs": [dict(asdict(rung)) for rung in rungs],
+        "rungs": stages,
     }
     return [finding.clause for finding in evidence(layer, lies) if not finding.holds]
 
