@@ -28,9 +28,9 @@ def handed_over(plan: Plan, opened: Sequence[int], *, unopened: Sequence[int] = 
         said = Handover(digest(plan.to_bytes()), number, count + more, bytes(32), 4, max(opened))
         rounds.append(ShuffledRound(said, said.sign(SHUFFLER).signature, count))
     last = rounds[-1].handover
-    signed = {"contributors": last.owners, "largest": last.largest, "shuffled": tuple(rounds)}
-    # What its own rounds received is not known of each owner, and not said.
-    return replace(found, **signed, rounds=())
+    found = replace(found, contributors=last.owners, largest=last.largest)
+    # The shuffler says what its rounds received; the card has no others.
+    return replace(found, shuffled=tuple(rounds), rounds=())
 
 
 def shuffled_card(
