@@ -40,6 +40,11 @@ class PartedTally(Tally):
     def size(self) -> int:
         """The number of reports."""
 
+    @property
+    def of_nobody(self) -> bool:
+        """Whether reports came and no part of them is known, as where there are too many owners."""
+        return self.size > 0 and not self.keys
+
     @abstractmethod
     def lower_bound(self, query: Query, threshold: float, *, delta: float) -> float | None:
         """What coverage at a threshold is at least, but with probability delta; None: unknown."""

@@ -88,7 +88,7 @@ def for_every_part(
         stop = start + share if i + 1 < len(STAGE_SHARES) else 1.0
         tally = yield BitQuery(channel, start, stop, (q,), division=division)
         start, arrived = stop, arrived + tally.answers[0]
-        if _of_nobody(tally):
+        if tally.of_nobody:
             owners = {}
             break
         for key in tally.keys:
@@ -143,14 +143,9 @@ def _searched(
 
 def _keys(seen: list[tuple[tuple[float, ...], BitTally]]) -> set[bytes]:
     """The parts that answered so far; none if reports of a round are not kept apart."""
-    if any(_of_nobody(tally) for _, tally in seen):
+    if any(tally.of_nobody for _, tally in seen):
         return set()
     return {key for _, tally in seen for key in tally.keys}
-
-
-def _of_nobody(tally: BitTally) -> bool:
-    """Whether reports came and no part of them is known, as where there are too many owners."""
-    return tally.size > 0 and not tally.keys
 
 
 def _highest(tested: Mapping[bytes, PartSearch], stage: int, asked: Asked) -> float | None:

@@ -132,7 +132,7 @@ class PlannedMixture:
 
         0 if the plan has no owner, or the tally does not keep apart whose reports came.
         """
-        if not self.counts or (tally.size and not tally.keys):
+        if not self.counts or tally.of_nobody:
             return 0, 0.0, 0
         came = self._came(tally)
         lacks = self.shares - came / max(came.sum(), 1.0)
